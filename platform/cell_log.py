@@ -1,0 +1,173 @@
+"""What a worker writes of its cell: checkpoint, metrics, matrices, model, each safe to repeat."""
+
+import csv
+import hashlib
+import io
+import logging
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+import requests
+from mlflow.entities import Metric
+from mlflow.exceptions import MlflowException
+
+from oclgrid.platform.figures import confusion_figure
+from oclgrid.platform.model import write_model
+from oclgrid.platform.store import Store, now_ms
+from oclgrid.trainables.cell import TransientError
+from oclgrid.trainables.datasets import dataset
+from oclgrid.trainables.loop import Progress, StageRecord, summary
+from oclgrid.trainables.predictor import Predictor
+from oclgrid.trainables.spec import CellSpec
+from oclgrid.trainables.stream import class_sequence
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+CHECKPOINTS = "checkpoints"
+CHECKPOINT_NAME = re.compile(r"stage-(\d+)-([0-9a-f]{64})\.pt")
+PATIENCE_SECONDS = 300.0
+"""How long a worker waits for a store that is away before its trial is given back."""
+LIVE_SECONDS = 10.0
+
+
+@dataclass
+class MlflowCellLog:
+    """The log of one cell in an MLflow run.
+
+    The checkpoint of a stage is filed before its metrics and holds them with their times, so a
+    worker that finds it after a crash files the same metrics once more, which changes nothing.
+    """
+
+    uri: str
+    run_id: str
+    spec: CellSpec
+    _live_at: float = field(default=0.0, init=False)
+
+    @cached_property
+    def _store(self) -> Store:
+        return Store(self.uri)
+
+    def begin(self) -> None:
+        """Say that the cell is being worked on."""
+        _patiently(lambda: self._store.set_status(self.run_id, "RUNNING"))
+
+    def checkpoints(self) -> Iterator[bytes]:
+        """Yield the checkpoints whose content has the digest in their name, newest first."""
+        listed = _patiently(lambda: self._store.client.list_artifacts(self.run_id, CHECKPOINTS))
+        names = [(m, f.path) for f in listed if (m := CHECKPOINT_NAME.search(f.path))]
+        for match, path in sorted(names, key=lambda n: -int(n[0][1])):
+            content = self._download(path)
+            if hashlib.sha256(content).hexdigest() == match[2]:
+                yield content
+            else:
+                logger.warning("%s: %s is damaged; using the stage before", self.spec.title, path)
+
+    def _download(self, path: str) -> bytes:
+        with tempfile.TemporaryDirectory() as folder:
+            copy = _patiently(
+                lambda: self._store.client.download_artifacts(self.run_id, path, folder)
+            )
+            return Path(copy).read_bytes()
+
+    def stage_done(self, records: list[StageRecord], checkpoint: bytes | None) -> None:
+        """File the checkpoint, then the metrics of every stage in it."""
+        if checkpoint is not None:
+            digest = hashlib.sha256(checkpoint).hexdigest()
+            name = f"stage-{records[-1].stage}-{digest}.pt"
+            self._upload({f"{CHECKPOINTS}/{name}": checkpoint})
+        new = records if checkpoint is None else records[-1:]
+        for record in new:
+            numbers = summary(self.spec, records[: record.stage])
+            numbers |= {
+                "stage": record.stage,
+                "train_seconds": sum(r.train_seconds for r in records[: record.stage]),
+                "inference_seconds": sum(r.inference_seconds for r in records[: record.stage]),
+                "trained_images": record.trained_images,
+            }
+            _patiently(
+                lambda n=numbers, r=record: self._store.log_numbers(  # type: ignore[misc]
+                    self.run_id, n, step=r.stage, at=r.finished_at_ms
+                )
+            )
+
+    def progress(self, progress: Progress) -> None:
+        """Log loss and speed now and then, without waiting; a lost point is no loss."""
+        if time.monotonic() - self._live_at < LIVE_SECONDS:
+            return
+        self._live_at = time.monotonic()
+        values = {
+            "loss": progress.loss,
+            "images_per_second": progress.images_per_second,
+            **progress.live,
+        }
+        step = (progress.stage - 1) * progress.batches + progress.batch
+        metrics = [Metric(f"live/{k}", v, now_ms(), step) for k, v in values.items()]
+        self._store.client.log_batch(self.run_id, metrics=metrics, synchronous=False)
+
+    def finish(self, records: list[StageRecord], predictor: Predictor) -> None:
+        """File matrices and model, then close the run."""
+        sequence = class_sequence(dataset(self.spec.dataset).classes, self.spec.class_order)
+        last = records[-1].confusion
+        self._upload(
+            {
+                "accuracy_matrix.csv": _csv(
+                    [["stage", *sequence]]
+                    + [[r.stage, *r.accuracies] for r in records]
+                ),
+                "confusion_matrix.csv": _csv(
+                    [["true \\ predicted", *sequence]]
+                    + [[c, *row] for c, row in zip(sequence, last, strict=True)]
+                ),
+                "confusion_matrix.png": confusion_figure(last, sequence, title=self.spec.title),
+            }
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            model = Path(folder) / "model"
+            write_model(predictor, model, side=dataset(self.spec.dataset).side)
+            _patiently(
+                lambda: self._store.client.log_artifacts(self.run_id, str(model), "model")
+            )
+        _patiently(lambda: self._store.set_tags(self.run_id, {"error": ""}))
+        _patiently(lambda: self._store.set_status(self.run_id, "FINISHED"))
+
+    def fail(self, reason: str, details: str) -> None:
+        """Close the run as failed, with the reason as tag and the traceback as file."""
+        self._upload({"error.txt": details.encode()})
+        _patiently(lambda: self._store.set_tags(self.run_id, {"error": reason[:500]}))
+        _patiently(lambda: self._store.set_status(self.run_id, "FAILED"))
+
+    def _upload(self, files: dict[str, bytes]) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            for name, content in files.items():
+                path = Path(folder) / name
+                path.parent.mkdir(exist_ok=True)
+                path.write_bytes(content)
+            _patiently(lambda: self._store.client.log_artifacts(self.run_id, folder))
+
+
+def _csv(rows: list[list[object]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode()
+
+
+def _patiently(call: Callable[[], T]) -> T:
+    """Return what the call returns; wait for a store that is away, but not for ever."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    pause = 0.5
+    while True:
+        try:
+            return call()
+        except (MlflowException, requests.RequestException, OSError) as error:
+            if time.monotonic() + pause > deadline:
+                raise TransientError(f"the store did not answer: {error}") from error
+            logger.warning("the store did not answer, trying again: %s", error)
+        time.sleep(pause)
+        pause = min(pause * 2, 15.0)

@@ -1,0 +1,196 @@
+"""What a person sees while cells run: a live table in a terminal, plain lines elsewhere."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from oclgrid.trainables.datasets import dataset
+from oclgrid.trainables.loop import Progress
+from oclgrid.trainables.spec import CellSpec
+
+PLAIN_SECONDS = 30.0
+"""How often a line tells where the running cells are when nothing else happens."""
+SHOWN_CELLS = 20
+
+
+class Display:
+    """Progress of one command, on standard error."""
+
+    def __init__(self) -> None:
+        self.console = Console(stderr=True, highlight=False)
+        self._is_live = self.console.is_terminal
+        self._cells: dict[str, CellSpec] = {}
+        self._state: dict[str, dict[str, Any]] = {}
+        self._progress: dict[str, Progress] = {}
+        self._stage_seconds: dict[tuple[str, str], list[float]] = {}
+        self._slots = 1
+        self._started = time.monotonic()
+
+    def say(self, text: str) -> None:
+        """Print one line."""
+        self.console.print(Text(text), soft_wrap=True)
+
+    @contextmanager
+    def phase(self, text: str) -> Iterator[None]:
+        """Show that something is going on."""
+        if self._is_live:
+            with self.console.status(text):
+                yield
+        else:
+            self.say(f"{text} ...")
+            yield
+
+    @contextmanager
+    def watching(
+        self,
+        cells: dict[str, CellSpec],
+        stages: dict[str, int],
+        *,
+        slots: int,
+        poll: Callable[[], dict[str, Progress]],
+    ) -> Iterator[None]:
+        """Follow the cells until the block ends."""
+        self._cells, self._slots, self._started = cells, max(1, slots), time.monotonic()
+        self._state = {c: {"stage": s} for c, s in stages.items()}
+        stop = threading.Event()
+        follow = self._follow_live if self._is_live else self._follow_plain
+        thread = threading.Thread(target=follow, args=(stop, poll), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join(timeout=15)
+
+    def result(self, result: dict[str, Any]) -> None:
+        """Take in the result of a stage."""
+        cell_id = result["cell_id"]
+        self._state[cell_id] = {**self._state[cell_id], **result}
+        self._progress.pop(cell_id, None)
+        spec = self._cells[cell_id]
+        if seconds := result.get("stage_seconds"):
+            key = (spec.dataset, spec.method.name)
+            self._stage_seconds.setdefault(key, []).append(seconds)
+        if not self._is_live:
+            self.say(f"{self._count()} {spec.title}: {self._told(spec, result)}")
+
+    def retry(self, cell_id: str) -> None:
+        """Tell that a cell lost its worker and goes on elsewhere."""
+        if not self._is_live:
+            self.say(f"{self._cells[cell_id].title}: lost its worker, going on from its last stage")
+
+    def _told(self, spec: CellSpec, result: dict[str, Any]) -> str:
+        if result.get("error"):
+            return f"failed: {result['error']}"
+        stages = dataset(spec.dataset).stages
+        return (
+            f"stage {result['stage']} of {stages}, accuracy {100 * result['E']:.1f} %, "
+            f"{result['stage_seconds']:.0f} s"
+        )
+
+    def _count(self) -> str:
+        done = sum(bool(s.get("done")) for s in self._state.values())
+        left = self._seconds_left()
+        return f"[{done}/{len(self._cells)}{f', {clock(left)} left' if left else ''}]"
+
+    def _seconds_left(self) -> float | None:
+        """Return an estimate from the stages measured so far; None while a method has none."""
+        total = 0.0
+        for cell_id, spec in self._cells.items():
+            state = self._state[cell_id]
+            if state.get("done"):
+                continue
+            measured = self._stage_seconds.get((spec.dataset, spec.method.name))
+            if not measured:
+                return None
+            remaining = dataset(spec.dataset).stages - state["stage"]
+            if progress := self._progress.get(cell_id):
+                remaining -= progress.batch / max(1, progress.batches)
+            total += max(0.0, remaining) * sum(measured) / len(measured)
+        return total / min(self._slots, len(self._cells))
+
+    def _follow_plain(self, stop: threading.Event, poll: Callable[[], dict[str, Progress]]) -> None:
+        while not stop.wait(PLAIN_SECONDS):
+            self._poll(poll)
+            for cell_id, p in self._running():
+                self.say(
+                    f"{self._count()} {self._cells[cell_id].title}: in stage {p.stage}, "
+                    f"batch {p.batch} of {p.batches}, {p.images_per_second:.0f} images/s"
+                )
+
+    def _follow_live(self, stop: threading.Event, poll: Callable[[], dict[str, Progress]]) -> None:
+        with Live(self._picture(), console=self.console, refresh_per_second=2) as live:
+            while not stop.wait(0.5):
+                self._poll(poll)
+                live.update(self._picture())
+            self._progress.clear()
+            live.update(self._picture())
+
+    def _poll(self, poll: Callable[[], dict[str, Progress]]) -> None:
+        try:
+            latest = poll()
+        except Exception:  # Ray is going away or busy; the next look will tell
+            return
+        for cell_id, p in latest.items():
+            if cell_id in self._state and p.stage > self._state[cell_id]["stage"]:
+                self._progress[cell_id] = p
+
+    def _running(self) -> list[tuple[str, Progress]]:
+        return [(c, p) for c, p in self._progress.items() if not self._state[c].get("done")]
+
+    def _picture(self) -> Group:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for name in ("cell", "stage", "accuracy", "images/s", "loss"):
+            table.add_column(name, justify="left" if name == "cell" else "right")
+        order = sorted(
+            self._cells, key=lambda c: (bool(self._state[c].get("done")), c not in self._progress)
+        )
+        for cell_id in order[:SHOWN_CELLS]:
+            table.add_row(*self._line(cell_id))
+        hidden = len(order) - SHOWN_CELLS
+        more = f"  and {hidden} more cells" if hidden > 0 else ""
+        elapsed = clock(time.monotonic() - self._started)
+        return Group(table, Text(f"{self._count()} {elapsed} so far{more}", style="dim"))
+
+    def _line(self, cell_id: str) -> tuple[Text, ...]:
+        spec, state = self._cells[cell_id], self._state[cell_id]
+        stages = dataset(spec.dataset).stages
+        accuracy = f"{100 * state['E']:.1f} %" if "E" in state else "-"
+        title = Text(spec.title)
+        if state.get("error"):
+            return title, Text("failed", style="red"), Text(accuracy), Text("-"), Text("-")
+        if state.get("done"):
+            return title, Text("done", style="green"), Text(accuracy), Text("-"), Text("-")
+        p = self._progress.get(cell_id)
+        if p is None:
+            return title, Text(f"{state['stage']}/{stages}"), Text(accuracy), Text("-"), Text("-")
+        share = 100 * p.batch // max(1, p.batches)
+        return (
+            title,
+            Text(f"{p.stage}/{stages} {share:3d} %"),
+            Text(accuracy),
+            Text(f"{p.images_per_second:.0f}"),
+            Text(f"{p.loss:.3f}"),
+        )
+
+
+def clock(seconds: float) -> str:
+    """Return a duration for people."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def is_interactive() -> bool:
+    """Whether a person is likely watching standard error."""
+    return sys.stderr.isatty()

@@ -1,0 +1,173 @@
+"""Run cells as Ray Tune trials, on this machine or on a cluster, and tell what happens."""
+
+import logging
+import os
+import stat
+import tempfile
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import tune
+from ray.tune.experiment import Trial
+
+from oclgrid.search_spaces.sweep import Resources
+from oclgrid.trainables.cell import Assignment, Board, CellTrainable
+from oclgrid.trainables.loop import Progress
+from oclgrid.trainables.schema import SpecError
+
+LOST_WORKERS = 10
+"""How often a trial may lose its worker, its node or the store before it counts as failed."""
+AUTO_GPU_SHARE = 0.25
+OBJECT_STORE_BYTES = 256 * 2**20
+
+RAY_ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # stay on 127.0.0.1
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
+    "TUNE_WARN_SLOW_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "1000",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Who to tell when a stage, or a cell, has ended."""
+
+    on_result: Callable[[dict[str, Any]], None]
+    on_retry: Callable[[str], None]
+
+
+class Cluster:
+    """Ray, started here or joined, for as long as one command lasts."""
+
+    def __init__(self, address: str | None, *, cpus: int | None) -> None:
+        os.environ.update({k: os.environ.get(k, v) for k, v in RAY_ENVIRONMENT.items()})
+        if address is None:
+            old_mask = os.umask(0o077)  # Ray writes an access token; it is for this user only
+            try:
+                ray.init(
+                    num_cpus=cpus or os.cpu_count(),
+                    include_dashboard=False,
+                    object_store_memory=OBJECT_STORE_BYTES,
+                    logging_level=logging.ERROR,
+                    log_to_driver=False,
+                    _node_ip_address="127.0.0.1",
+                )
+            finally:
+                os.umask(old_mask)
+            _close_token()
+        else:
+            ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
+        self.board: Any = Board.remote()  # type: ignore[attr-defined]  # made by ray.remote
+
+    def progress(self) -> dict[str, Progress]:
+        """Return how far each running cell is."""
+        return ray.get(self.board.read.remote(), timeout=10)  # type: ignore[no-any-return]
+
+    def request(self, resources: Resources) -> dict[str, float]:
+        """Return what one trial asks Ray for; refuse what no node could ever give."""
+        available = ray.cluster_resources()
+        gpu = resources.gpu
+        if gpu == "auto":
+            gpu = AUTO_GPU_SHARE if available.get("GPU", 0) > 0 else 0.0
+        asked = {"CPU": float(resources.cpus), **({"GPU": gpu} if gpu else {})}
+        for kind, amount in asked.items():
+            best = max(node["Resources"].get(kind, 0.0) for node in ray.nodes() if node["Alive"])
+            if amount > best:
+                raise SpecError(
+                    f"a trial asks for {amount:g} {kind} but no node has more than {best:g}; "
+                    f"lower resources in the sweep or add a node"
+                )
+        return asked
+
+    def slots(self, asked: dict[str, float]) -> int:
+        """Return how many trials fit at once."""
+        available = ray.cluster_resources()
+        return int(min(available.get(kind, 0.0) / amount for kind, amount in asked.items()))
+
+    def run(
+        self,
+        assignments: dict[str, Assignment],
+        *,
+        asked: dict[str, float],
+        data: Path,
+        events: Events,
+    ) -> dict[str, str]:
+        """Run every assignment; return the error of each that did not finish, by cell id."""
+        trainable = tune.with_resources(
+            tune.with_parameters(
+                CellTrainable, assignments=assignments, board=self.board, data=str(data)
+            ),
+            asked,
+        )
+        errors = dict.fromkeys(assignments, "interrupted")
+        with tempfile.TemporaryDirectory(prefix="oclgrid-tune-") as scratch:
+            tuner = tune.Tuner(
+                trainable,
+                param_space={"cell_id": tune.grid_search(list(assignments))},
+                tune_config=tune.TuneConfig(
+                    reuse_actors=True,
+                    trial_name_creator=lambda t: str(t.config["cell_id"]),
+                    trial_dirname_creator=lambda t: str(t.config["cell_id"]),
+                ),
+                run_config=tune.RunConfig(
+                    name="cells",
+                    storage_path=scratch,
+                    verbose=0,
+                    failure_config=tune.FailureConfig(max_failures=LOST_WORKERS),
+                    checkpoint_config=tune.CheckpointConfig(
+                        checkpoint_frequency=0, checkpoint_at_end=False
+                    ),
+                    callbacks=[_Tell(errors, events)],
+                ),
+            )
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                tuner.fit()
+        return {cell_id: reason for cell_id, reason in errors.items() if reason}
+
+    def close(self) -> None:
+        """Leave the cluster, or end it if it was started here."""
+        ray.shutdown()
+
+
+class _Tell(tune.Callback):
+    """Passes results on and keeps, for each cell, why it has not finished."""
+
+    def __init__(self, errors: dict[str, str], events: Events) -> None:
+        self._errors, self._events = errors, events
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        """Leave nothing of this in Tune's snapshots, which are never restored."""
+        return tune.Callback, ()
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
+    ) -> None:
+        del iteration, trials, info
+        if result.get("done"):
+            self._errors[trial.config["cell_id"]] = result.get("error", "")
+        self._events.on_result(result)
+
+    def on_trial_recover(
+        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
+    ) -> None:
+        del iteration, trials, info
+        self._events.on_retry(trial.config["cell_id"])
+
+    def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+        del iteration, trials, info
+        self._errors[trial.config["cell_id"]] = f"lost its worker {LOST_WORKERS + 1} times"
+
+
+def _close_token() -> None:
+    token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH", "~/.ray/auth_token")).expanduser()
+    if token.exists():
+        token.chmod(stat.S_IRUSR | stat.S_IWUSR)

@@ -1,0 +1,113 @@
+"""What a sweep still needs: which cells are finished, can go on, or are missing."""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from oclgrid.platform.location import Location
+from oclgrid.search_spaces.sweep import Sweep
+from oclgrid.trainables.datasets import dataset, load
+from oclgrid.trainables.spec import CellSpec
+from oclgrid.trainables.stream import Stream
+
+if TYPE_CHECKING:
+    from oclgrid.platform.store import CellRun
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """The cells of a sweep against what the store holds."""
+
+    cells: tuple[CellSpec, ...]
+    found: "dict[str, CellRun]"
+    is_filed: bool
+    """Whether every cell is finished and the sweep's tables are written."""
+
+    @property
+    def todo(self) -> list[CellSpec]:
+        """Cells to run, in the sweep's order."""
+        return [c for c in self.cells if not self._is_finished(c)]
+
+    def _is_finished(self, spec: CellSpec) -> bool:
+        return spec.cell_id in self.found and self.found[spec.cell_id].is_finished
+
+    def state(self, spec: CellSpec) -> str:
+        """Return "finished", "failed", "resumable" or "missing"."""
+        run = self.found.get(spec.cell_id)
+        if run is None:
+            return "missing"
+        if run.is_finished:
+            return "finished"
+        if run.status == "FAILED":
+            return "failed"
+        return "resumable" if run.stage else "missing"
+
+    @property
+    def told(self) -> str:
+        """The plan in one line."""
+        states = [self.state(c) for c in self.cells]
+        parts = [
+            f"{states.count(s)} {s}"
+            for s in ("finished", "resumable", "failed", "missing")
+            if states.count(s)
+        ]
+        return f"{len(self.cells)} cells: {', '.join(parts)}"
+
+    def seconds_left(self) -> tuple[float, int]:
+        """Return core-seconds still needed, and how many cells cannot be estimated.
+
+        The basis are finished stages of cells of this sweep with the same dataset and method.
+        """
+        measured: dict[tuple[str, str], list[float]] = {}
+        for spec in self.cells:
+            run = self.found.get(spec.cell_id)
+            if run is not None and run.stage:
+                spent = run.numbers["train_seconds"] + run.numbers["inference_seconds"]
+                key = (spec.dataset, spec.method.name)
+                measured.setdefault(key, []).append(spent / run.stage)
+        total, unknown = 0.0, 0
+        for spec in self.todo:
+            basis = measured.get((spec.dataset, spec.method.name))
+            if basis is None:
+                unknown += 1
+                continue
+            run = self.found.get(spec.cell_id)
+            left = dataset(spec.dataset).stages - (run.stage if run else 0)
+            total += left * sum(basis) / len(basis)
+        return total, unknown
+
+
+def check_data(cells: Iterable[CellSpec], root: Path) -> None:
+    """Refuse cells whose data is missing, damaged or too little."""
+    groups = {spec.group_id: spec for spec in cells}
+    splits = {name: load(dataset(name), root) for name in {s.dataset for s in groups.values()}}
+    for spec in groups.values():
+        Stream(spec, dataset(spec.dataset), splits[spec.dataset], device=torch.device("cpu"))
+
+
+def make_plan(sweep: Sweep, location: Location) -> Plan:
+    """Return the plan; a store that does not exist yet is empty and stays uncreated."""
+    if not location.exists:
+        return Plan(cells=sweep.cells, found={}, is_filed=False)
+    from oclgrid.platform.store import Store
+
+    store = Store(location.reading_uri)
+    found = store.cells(sweep.cells)
+    run = store.sweep_run(sweep.name)
+    is_filed = (
+        run is not None
+        and run.info.status == "FINISHED"
+        and run.data.tags.get("content") == content_digest(sweep)
+        and all(c.cell_id in found and found[c.cell_id].is_finished for c in sweep.cells)
+    )
+    return Plan(cells=sweep.cells, found=found, is_filed=is_filed)
+
+
+def content_digest(sweep: Sweep) -> str:
+    """Return what tells one content of a sweep from another under the same name."""
+    ids = ",".join(sorted(c.cell_id for c in sweep.cells))
+    return hashlib.sha256(ids.encode()).hexdigest()[:16]

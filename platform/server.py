@@ -1,0 +1,151 @@
+"""The embedded tracking server: its life is that of the command that started it."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+from oclgrid.trainables.schema import SpecError
+
+START_SECONDS = 120.0
+HOST = "127.0.0.1"
+
+QUIET = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "DO_NOT_TRACK": "true",
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+}
+"""No usage reports, and none of the server's job workers, which we have no use for."""
+
+
+class EmbeddedServer:
+    """An MLflow tracking server on loopback over a SQLite file and an artifact folder."""
+
+    def __init__(self, store: Path, *, port: int | None = None) -> None:
+        self._store = store.resolve()
+        self.port = port if port is not None else _free_port()
+        self.uri = f"http://{HOST}:{self.port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the server without waiting for it."""
+        _require_free(self.port)
+        artifacts = self._store / "artifacts"
+        artifacts.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
+        command += ["--host", HOST, "--port", str(self.port)]
+        command += ["--backend-store-uri", sqlite_uri(self._store)]
+        command += ["--artifacts-destination", artifacts.as_uri()]
+        with (self._store / "server.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "oclgrid.platform.server", *command],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **QUIET},
+                start_new_session=True,
+            )
+
+    def wait(self, tick: Callable[[], None] = lambda: None) -> None:
+        """Return once the server answers; raise if it ends or takes too long."""
+        assert self._process is not None
+        deadline = time.monotonic() + START_SECONDS
+        log = self._store / "server.log"
+        while not self._answers():
+            if self._process.poll() is not None:
+                raise SpecError(f"the tracking server ended at once; see {log}")
+            if time.monotonic() > deadline:
+                raise SpecError(
+                    f"the tracking server did not answer within {START_SECONDS:.0f} s; see {log}"
+                )
+            tick()
+            time.sleep(0.1)
+
+    def _answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.uri}/health", timeout=2) as reply:
+                return bool(reply.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def stop(self) -> None:
+        """End the server and wait until it is gone."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()  # the guard sees this and ends its whole group
+            self._process.wait()
+            self._process = None
+
+    def __enter__(self) -> "EmbeddedServer":
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+def sqlite_uri(store: Path) -> str:
+    """Return the address of the store's database file."""
+    return f"sqlite:///{store.resolve() / 'mlflow.db'}"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def _require_free(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            raise SpecError(
+                f"port {port} is taken ({error.strerror}); choose another with --port"
+            ) from error
+
+
+def _guard(command: list[str]) -> int:
+    """Run a command until it ends or standard input does, then end the whole process group.
+
+    The other end of standard input is held by the process that wanted the server, and the
+    system closes it however that process dies.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    child = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        # Ignored signals are inherited; the server must heed them.
+        preexec_fn=lambda: [signal.signal(s, signal.SIG_DFL) for s in (2, 15)] and None,
+    )
+    import threading
+
+    def wait_for_child() -> None:
+        child.wait()
+        os._exit(1)
+
+    threading.Thread(target=wait_for_child, daemon=True).start()
+    sys.stdin.buffer.read()
+    os.killpg(0, signal.SIGTERM)
+    deadline = time.monotonic() + 5
+    while child.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(0, signal.SIGKILL)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_guard(sys.argv[1:]))

@@ -1,0 +1,186 @@
+"""The durable store: cells, groups and sweeps as MLflow runs, found by their tags."""
+
+import json
+import math
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Param, Run, RunTag
+from mlflow.exceptions import MlflowException
+
+from oclgrid.trainables.schema import SpecError
+from oclgrid.trainables.spec import CellSpec
+from oclgrid.trainables.stream import class_sequence
+from oclgrid.trainables.datasets import dataset
+
+EXPERIMENT = "oclgrid"
+NUMBERS = ("E", "A", "F", "beta")
+PARENT = "mlflow.parentRunId"
+PAGE = 1000
+CLIENT_ENVIRONMENT = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",  # short calls; who wants to wait longer says so
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "DO_NOT_TRACK": "true",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CellRun:
+    """What the store knows of a cell."""
+
+    run_id: str
+    status: str
+    stage: int
+    """Finished stages."""
+    numbers: dict[str, float]
+    """Latest value of each stage metric."""
+    error: str
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all stages are done and filed."""
+        return self.status == "FINISHED"
+
+
+class Store:
+    """An MLflow tracking store, reached through a server or, to look only, its database file."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        for name, value in CLIENT_ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        self.client = MlflowClient(uri)
+        try:
+            found = self.client.get_experiment_by_name(EXPERIMENT)
+            self._experiment = found.experiment_id if found else None
+        except MlflowException as error:
+            reason = " ".join(str(error).split())[:200]
+            raise SpecError(f"cannot open the store at {uri}: {reason}; check --store") from error
+
+    @property
+    def experiment(self) -> str:
+        """Id of the experiment that holds all our runs; made when first needed."""
+        if self._experiment is None:
+            self._experiment = self.client.create_experiment(EXPERIMENT)
+        return self._experiment
+
+    def cells(self, specs: Iterable[CellSpec]) -> dict[str, CellRun]:
+        """Return what is known of these cells, by cell id; unknown ones are left out.
+
+        One query per group of class orders, answered by the server from its tags.
+        """
+        wanted: dict[str, set[str]] = defaultdict(set)
+        for spec in specs:
+            wanted[spec.group_id].add(spec.cell_id)
+        found: dict[str, CellRun] = {}
+        for group_id, cell_ids in wanted.items():
+            for run in self._search(kind="cell", group_id=group_id):
+                cell_id = run.data.tags["cell_id"]
+                known = found.get(cell_id)
+                if cell_id in cell_ids and (known is None or not known.is_finished):
+                    found[cell_id] = _cell_run(run)
+        return found
+
+    def create_cell(self, spec: CellSpec, *, parent: str, tags: dict[str, str]) -> str:
+        """Create the run of a cell that has none; return its id."""
+        info = dataset(spec.dataset)
+        own = {
+            "kind": "cell",
+            "cell_id": spec.cell_id,
+            "group_id": spec.group_id,
+            "dataset": spec.dataset,
+            "memory": str(spec.memory_size),
+            "order": str(spec.class_order),
+            "method": spec.method.name,
+            "protocol": spec.protocol,
+            "data_digest": spec.data_digest,
+            PARENT: parent,
+        }
+        run = self.client.create_run(self.experiment, run_name=spec.title, tags={**tags, **own})
+        params = flatten(spec.resolved)
+        params["class_sequence"] = json.dumps(class_sequence(info.classes, spec.class_order))
+        values = [Param(k, str(v)) for k, v in params.items()]
+        self.client.log_batch(run.info.run_id, params=values)
+        return str(run.info.run_id)
+
+    def sweep_run(self, name: str) -> Run | None:
+        """Return the run of a sweep, if it has one."""
+        return next(self._search(kind="sweep", sweep=name), None)
+
+    def find_or_create(self, name: str, *, parent: str | None = None, **tags: str) -> str:
+        """Return the run that has these tags, created below ``parent`` if there is none."""
+        for run in self._search(**tags):
+            return str(run.info.run_id)
+        if parent is not None:
+            tags[PARENT] = parent
+        run = self.client.create_run(self.experiment, run_name=name, tags=tags)
+        return str(run.info.run_id)
+
+    def log_numbers(self, run_id: str, numbers: dict[str, float], *, step: int, at: int) -> None:
+        """Log metrics under a given time, so that doing it again changes nothing."""
+        entries = [Metric(k, v, at, step) for k, v in numbers.items() if math.isfinite(v)]
+        self.client.log_batch(run_id, metrics=entries)
+
+    def set_tags(self, run_id: str, tags: dict[str, str]) -> None:
+        """Set tags of a run."""
+        self.client.log_batch(run_id, tags=[RunTag(k, v) for k, v in tags.items()])
+
+    def set_status(self, run_id: str, status: str) -> None:
+        """Set the status of a run: RUNNING, FINISHED, FAILED or KILLED."""
+        if status == "RUNNING":
+            self.client.update_run(run_id, status=status)
+        else:
+            self.client.set_terminated(run_id, status)
+
+    def _search(self, **tags: str) -> Iterator[Run]:
+        """Yield the runs with all these tags, oldest first."""
+        if self._experiment is None:
+            return
+        query = " and ".join(f"tags.`{k}` = '{v}'" for k, v in tags.items())
+        token: str | None = None
+        while True:
+            page = self.client.search_runs(
+                [self._experiment],
+                query,
+                max_results=PAGE,
+                order_by=["attributes.start_time ASC"],
+                page_token=token,
+            )
+            yield from page
+            token = page.token
+            if not token:
+                return
+
+
+def _cell_run(run: Run) -> CellRun:
+    numbers = dict(run.data.metrics)
+    return CellRun(
+        run_id=str(run.info.run_id),
+        status=str(run.info.status),
+        stage=int(numbers.get("stage", 0)),
+        numbers=numbers,
+        error=run.data.tags.get("error", ""),
+    )
+
+
+def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested fields under dotted names."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            flat.update(flatten(value, f"{prefix}{key}."))
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def now_ms() -> int:
+    """Return the time as MLflow counts it."""
+    return time.time_ns() // 1_000_000

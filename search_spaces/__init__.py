@@ -1,0 +1,1 @@
+"""What to run: sweeps and searches as data, and the presets of the paper."""

@@ -1,0 +1,158 @@
+"""A sweep: which cells to run, read from a YAML file or a preset."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any, Literal
+
+from oclgrid.search_spaces.yaml_file import read_yaml
+from oclgrid.trainables.datasets import dataset
+from oclgrid.trainables.registry import find
+from oclgrid.trainables.schema import SpecError, build, coerce, shown, unknown
+from oclgrid.trainables.spec import CellSpec, MethodConfig
+
+PRESETS = Path(__file__).parent / "presets"
+MAX_CELLS = 100_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resources:
+    """What a trial owns. It changes no number, so it is not part of a cell."""
+
+    cpus: int = 1
+    gpu: Literal["auto"] | float = "auto"
+    """Share of a GPU; auto takes a quarter where there is one, and none otherwise."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.cpus <= 1024:
+            raise SpecError(f"resources.cpus must lie in [1, 1024], got {self.cpus}")
+        if self.gpu != "auto" and not 0 <= self.gpu <= 1:
+            raise SpecError(f"resources.gpu must lie in [0, 1] or be auto, got {self.gpu}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Grid:
+    """Cells as the product of the values of each field."""
+
+    dataset: tuple[str, ...]
+    memory: tuple[int, ...]
+    method: tuple[str, ...]
+    orders: int | tuple[int, ...] = 3
+    """How many class orders (0, 1, ...), or which."""
+    seed: int = 0
+    protocol: Literal["test", "validation"] = "test"
+    stream_fraction: float = 1.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.orders, int) and not 1 <= self.orders <= 10_000:
+            raise SpecError(f"cells.orders must lie in [1, 10000], got {self.orders}")
+
+    @property
+    def class_orders(self) -> tuple[int, ...]:
+        """The class orders, as numbers."""
+        return tuple(range(self.orders)) if isinstance(self.orders, int) else self.orders
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sweep:
+    """A named set of cells."""
+
+    name: str
+    about: str
+    cells: tuple[CellSpec, ...]
+    resources: Resources
+
+
+def read_sweep(name_or_file: str) -> Sweep:
+    """Return the sweep of a preset's name or of a YAML file."""
+    path = Path(name_or_file)
+    if path.suffix not in (".yaml", ".yml") and "/" not in name_or_file:
+        path = PRESETS / f"{name_or_file}.yaml"
+        if name_or_file not in presets():
+            raise unknown("sweep", name_or_file, presets())
+    return parse_sweep(read_yaml(path), where=path.name)
+
+
+def presets() -> list[str]:
+    """Return the names of the sweeps that ship with the installation."""
+    return sorted(p.stem for p in PRESETS.glob("*.yaml"))
+
+
+def parse_sweep(data: object, *, where: str) -> Sweep:
+    """Return the sweep that plain data describes, every part of it checked."""
+    if not isinstance(data, Mapping):
+        raise SpecError(f"{where} must be a mapping with sweep and cells, got {shown(data)}")
+    for key in data:
+        if key not in ("sweep", "about", "cells", "overrides", "resources"):
+            raise unknown(f"key of {where}", key, ["sweep", "about", "cells", "overrides", "resources"])
+    for key in ("sweep", "cells"):
+        if key not in data:
+            raise SpecError(f"{where}: {key} is missing; add it")
+    name = coerce(str, data["sweep"], "sweep")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
+        raise SpecError(
+            f"sweep must be up to 64 letters, digits, dots, dashes or underscores, got {shown(name)}"
+        )
+    grids = _grids(data["cells"])
+    configs = _configs(grids, data.get("overrides", {}))
+    cells = {c.cell_id: c for grid in grids for c in _cells(grid, configs)}
+    return Sweep(
+        name=name,
+        about=coerce(str, data.get("about", ""), "about"),
+        cells=tuple(cells.values()),
+        resources=build(Resources, data.get("resources", {}), where="resources"),
+    )
+
+
+def _grids(data: object) -> list[Grid]:
+    parts = data if isinstance(data, list) else [data]
+    if not parts:
+        raise SpecError("cells must name at least one cell, got an empty list")
+    grids = []
+    for i, part in enumerate(parts):
+        where = f"cells[{i}]" if isinstance(data, list) else "cells"
+        grids.append(build(Grid, part, where=where))
+    count = sum(
+        len(g.dataset) * len(g.memory) * len(g.method) * len(g.class_orders) for g in grids
+    )
+    if count > MAX_CELLS:
+        raise SpecError(f"cells must not exceed {MAX_CELLS}, got {count}; split the sweep")
+    return grids
+
+
+def _configs(grids: list[Grid], overrides: object) -> dict[str, MethodConfig]:
+    """Return the resolved config of each method of the sweep."""
+    names = {m for g in grids for m in g.method}
+    if not isinstance(overrides, Mapping):
+        raise SpecError(f"overrides must map methods to fields, got {shown(overrides)}")
+    for name in overrides:
+        if name not in names:
+            raise unknown("method in overrides", name, names)
+    configs = {}
+    for name in sorted(names):
+        config: Any = find(name).config
+        configs[name] = build(config, overrides.get(name, {}), where=f"overrides.{name}")
+        if configs[name].name != name:
+            raise SpecError(f"overrides.{name}.name cannot be changed; remove it")
+    return configs
+
+
+def _cells(grid: Grid, configs: dict[str, MethodConfig]) -> list[CellSpec]:
+    infos = {name: dataset(name) for name in grid.dataset}
+    return [
+        CellSpec(
+            dataset=name,
+            data_digest=infos[name].digest,
+            memory_size=memory,
+            class_order=order,
+            seed=grid.seed,
+            method=configs[method],
+            protocol=grid.protocol,
+            stream_fraction=grid.stream_fraction,
+        )
+        for name, memory, method, order in product(
+            grid.dataset, grid.memory, grid.method, grid.class_orders
+        )
+    ]

@@ -1,0 +1,1 @@
+"""The science of one cell, from its data to its metrics."""

@@ -1,0 +1,145 @@
+"""A cell as a Ray Tune trainable: one step is one stage; all that lasts goes through the log."""
+
+import logging
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import ray
+import torch
+from ray import tune
+
+from oclgrid.trainables.loop import Cell, CheckpointError, Progress, StageRecord, summary
+from oclgrid.trainables.predictor import Predictor
+from oclgrid.trainables.spec import CellSpec
+
+logger = logging.getLogger(__name__)
+
+
+class TransientError(Exception):
+    """Something outside the program was not there; trying again may help."""
+
+
+class CellLog(Protocol):
+    """Where a trial's results go, and where it finds those of an earlier attempt."""
+
+    def begin(self) -> None:
+        """Say that the cell is being worked on."""
+
+    def checkpoints(self) -> Iterator[bytes]:
+        """Yield the whole checkpoints there are, newest first."""
+
+    def stage_done(self, records: list[StageRecord], checkpoint: bytes | None) -> None:
+        """Keep the checkpoint, then the metrics; doing so again changes nothing."""
+
+    def progress(self, progress: Progress) -> None:
+        """Note where the stage is; losing this loses nothing."""
+
+    def finish(self, records: list[StageRecord], predictor: Predictor) -> None:
+        """Keep the matrices and the model and close the cell."""
+
+    def fail(self, reason: str, details: str) -> None:
+        """Close the cell as failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A cell to run, and its log."""
+
+    spec: CellSpec
+    log: CellLog
+
+
+@ray.remote(num_cpus=0)
+class Board:
+    """Where trials tell how far they are, for whoever watches."""
+
+    def __init__(self) -> None:
+        self._latest: dict[str, Progress] = {}
+
+    def post(self, cell_id: str, progress: Progress) -> None:
+        """Note the latest progress of a cell."""
+        self._latest[cell_id] = progress
+
+    def read(self) -> dict[str, Progress]:
+        """Return the latest progress of every cell that has any."""
+        return self._latest
+
+
+class CellTrainable(tune.Trainable):
+    """One attempt at a cell. Everything it needs to go on is in the log, nothing in Ray."""
+
+    def setup(
+        self,
+        config: dict[str, Any],
+        assignments: dict[str, Assignment],
+        board: Any,
+        data: str,
+    ) -> None:
+        """Remember what to work on; the work itself, and its errors, belong to ``step``."""
+        self._assignments, self._board, self._data = assignments, board, data
+        self.reset_config(config)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Take on another cell in the same process: nothing of the last one is kept."""
+        self._todo = self._assignments[new_config["cell_id"]]
+        self._cell: Cell | None = None
+        return True
+
+    def step(self) -> dict[str, Any]:
+        """Run one stage. An error of the program is final; one of the surroundings is retried."""
+        try:
+            return self._advance()
+        except TransientError:
+            raise
+        except Exception as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            self._todo.log.fail(reason, traceback.format_exc())
+            return {"cell_id": self._todo.spec.cell_id, "error": reason, "done": True}
+
+    def _advance(self) -> dict[str, Any]:
+        spec, log = self._todo.spec, self._todo.log
+        if self._cell is None:
+            self._cell = self._open()
+        cell = self._cell
+        seconds = 0.0
+        if not cell.is_finished:
+            record = cell.run_stage(self._report)
+            seconds = record.train_seconds + record.inference_seconds
+            log.stage_done(cell.records, cell.checkpoint())
+        if cell.is_finished:
+            log.finish(cell.records, cell.predictor())
+        return {
+            "cell_id": spec.cell_id,
+            "stage": len(cell.records),
+            "stage_seconds": seconds,
+            "done": cell.is_finished,
+            **summary(spec, cell.records),
+        }
+
+    def _open(self) -> Cell:
+        """Return the cell as its newest usable checkpoint left it, or new."""
+        spec, log = self._todo.spec, self._todo.log
+        log.begin()
+        torch.set_num_threads(max(1, int(self.trial_resources.required_resources.get("CPU", 1))))
+        device = "cpu"
+        if torch.cuda.is_available():
+            share = self.trial_resources.required_resources.get("GPU", 0.0)
+            torch.cuda.set_per_process_memory_fraction(min(1.0, share))
+            device = "cuda"
+        cell = Cell(spec, Path(self._data), device=device)
+        for content in log.checkpoints():
+            try:
+                cell.resume(content)
+            except CheckpointError as error:
+                logger.warning("%s: checkpoint refused: %s", spec.title, error)
+                continue
+            log.stage_done(cell.records, None)
+            break
+        return cell
+
+    def _report(self, progress: Progress) -> None:
+        self._board.post.remote(self._todo.spec.cell_id, progress)
+        self._todo.log.progress(progress)

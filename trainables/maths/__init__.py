@@ -1,0 +1,1 @@
+"""Formulas of the paper as pure functions: tensors in, tensors out."""

@@ -1,0 +1,27 @@
+"""Similarity of two representations of the same images.
+
+Shapes: N images, D and E features of the first and the second representation.
+"""
+
+import torch
+from torch import Tensor
+
+
+def linear_cka(r1_ND: Tensor, r2_NE: Tensor) -> float:
+    """Return the linear CKA of Eq. 17, in [0, 1], blind to rotation, shift and scale.
+
+    NaN when a representation is the same for all images: the ratio is then 0 / 0.
+    """
+    if len(r1_ND) != len(r2_NE):
+        raise ValueError(f"both must describe the same images, got {len(r1_ND)} and {len(r2_NE)}")
+    r1_ND, r2_NE = _centred(r1_ND), _centred(r2_NE)
+    shared = torch.linalg.matrix_norm(r1_ND.T @ r2_NE).square()
+    own = torch.linalg.matrix_norm(r1_ND.T @ r1_ND) * torch.linalg.matrix_norm(r2_NE.T @ r2_NE)
+    return float(shared / own)
+
+
+def _centred(r_ND: Tensor) -> Tensor:
+    """Return float64 features whose columns have mean zero; equal rows become exact zeros."""
+    r_ND = r_ND.double()
+    r_ND = r_ND - r_ND[:1]
+    return r_ND - r_ND.mean(dim=0)

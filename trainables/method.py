@@ -1,0 +1,182 @@
+"""What every method shares: network, optimiser, memory, and Algorithm 1's hooks."""
+
+from abc import ABC, abstractmethod
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from oclgrid.trainables.datasets import Dataset
+from oclgrid.trainables.memory import Memory, reservoir_update, uniform_retrieval
+from oclgrid.trainables.network import Backbone, feature_size
+from oclgrid.trainables.predictor import (
+    Predictor,
+    SoftmaxPredictor,
+    evaluating,
+    fit_centres,
+)
+from oclgrid.trainables.spec import CellSpec, MethodConfig
+from oclgrid.trainables.stream import Batch, Stream
+from oclgrid.trainables.views import rotations
+
+C = TypeVar("C", bound=MethodConfig)
+
+
+class Method(ABC, Generic[C]):
+    """One learner. Subclasses say which heads they have and how they learn from a batch."""
+
+    about: str
+    """The paper behind the method, for `oclgrid list methods`."""
+    rotation_count: int = 1
+    """K: how many rotations of an image the classifier looks at."""
+    config: C
+
+    def __init__(
+        self, spec: CellSpec, info: Dataset, stream: Stream, *, device: torch.device
+    ) -> None:
+        self.config = spec.method  # type: ignore[assignment]  # the registry pairs the two
+        self.spec, self.info, self.stream, self.device = spec, info, stream, device
+        self.features_out = feature_size(info.side, self.config.feature_pool)
+        # Layers draw their weights from the global generator: lend it, and give it back.
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(spec.generator("weights").initial_seed())
+            self.net = nn.ModuleDict({"backbone": self._backbone(), **self.heads()})
+        self.net.to(device, memory_format=torch.channels_last)
+        self.optimiser = torch.optim.SGD(
+            self.net.parameters(),
+            lr=self.config.learning_rate,
+            momentum=self.config.momentum,
+            weight_decay=self.config.weight_decay,
+        )
+        self.memory = Memory(spec.memory_size)
+        self.trained_images = 0
+        """Images trained on so far, views counted one by one."""
+        self.losses: list[Tensor] = []
+        """Loss of each training step since the last look, on the device."""
+        self.live: dict[str, Tensor] = {}
+        """Other values worth watching during a stage."""
+
+    def _backbone(self) -> Backbone:
+        if self.config.normalise_inputs:
+            return Backbone(
+                pool=self.config.feature_pool, mean=self.info.mean, std=self.info.std
+            )
+        return Backbone(pool=self.config.feature_pool)
+
+    @abstractmethod
+    def heads(self) -> dict[str, nn.Module]:
+        """Return the modules this method puts on the backbone; "softmax" is the classifier's."""
+
+    @abstractmethod
+    def learn(self, incoming: Batch, replay: Batch | None) -> None:
+        """Take one training step on an incoming batch and what was retrieved for it."""
+
+    # Algorithm 1's other steps, with the defaults most methods share.
+
+    def begin_stage(self, stage: int) -> None:
+        """Get ready for the new classes of a stage."""
+        self.old_classes = stage * self.info.classes_per_stage
+        self.seen_classes = self.old_classes + self.info.classes_per_stage
+        self.memory_rng = self.spec.generator("memory", stage)
+        self.view_rng = self.spec.generator("views", stage)
+        self.method_rng = self.spec.generator("method", stage)
+        self.net.train()
+
+    def retrieve(self, incoming: Batch) -> Batch | None:
+        """MemoryRetrieval: a uniform draw; None while there is nothing to draw."""
+        del incoming
+        wanted = self.config.memory_batch_size
+        below = self.old_classes if self.config.replay_from == "old" else None
+        slots = uniform_retrieval(self.memory, wanted, generator=self.memory_rng, below=below)
+        if len(slots) < wanted and self.config.short_memory == "wait":
+            return None
+        if 0 < len(slots) < wanted and self.config.short_memory == "repeat":
+            again = torch.randint(len(slots), (wanted,), generator=self.memory_rng)
+            slots = slots[again]
+        return self.stream.fetch(self.memory.indices[slots]) if len(slots) else None
+
+    def remember(self, incoming: Batch) -> None:
+        """MemoryUpdate: offer the incoming batch to the reservoir."""
+        labels = incoming.labels.cpu()
+        reservoir_update(self.memory, incoming.indices, labels, generator=self.memory_rng)
+
+    def end_stage(self) -> None:
+        """Do what the method does between stages; most do nothing."""
+
+    # Building blocks for ``learn``.
+
+    def features(self, images: Tensor) -> Tensor:
+        """Return the backbone's features of images that are trained on."""
+        self.trained_images += len(images)
+        return self.net["backbone"](images)  # type: ignore[no-any-return]
+
+    def step(self, loss: Tensor, *, scale: float = 1.0) -> None:
+        """Move the parameters against the gradient of the loss."""
+        self.optimiser.zero_grad()
+        (loss * scale if scale != 1.0 else loss).backward()  # type: ignore[no-untyped-call]
+        self.optimiser.step()
+        self.losses.append(loss.detach())
+
+    # What the stage loop needs at the end of a stage.
+
+    def predictor(self) -> Predictor:
+        """Return the configured classifier, fitted to the memory as it is now."""
+        backbone = self.net["backbone"]
+        assert isinstance(backbone, Backbone)
+        class_ids = torch.tensor(self.stream.sequence, device=self.device)
+        if self.config.classifier == "softmax":
+            head = self.net["softmax"]
+            assert isinstance(head, nn.Linear)
+            return SoftmaxPredictor(
+                backbone, class_ids, self.rotation_count, head=self.softmax_head(head)
+            )
+        is_euclidean = self.config.classifier == "ncm-euclid"
+        with evaluating(self.net):
+            return fit_centres(
+                backbone,
+                class_ids,
+                self.rotation_count,
+                features_NKD=self._exemplar_features(backbone),
+                labels_N=self.memory.labels[: self.memory.filled].to(self.device),
+                classes=self.seen_classes,
+                cutoff=None if is_euclidean else self.config.eigenvalue_cutoff,
+                normalise=self.config.normalise_features,
+            )
+
+    def softmax_head(self, head: nn.Linear) -> nn.Linear:
+        """Return the outputs to predict from; the reference takes all, also of unseen classes."""
+        return head
+
+    def _exemplar_features(self, backbone: Backbone) -> Tensor:
+        k = self.rotation_count
+        parts = [torch.empty(0, k, self.features_out, device=self.device)]
+        for chunk in self.memory.indices[: self.memory.filled].split(250):
+            images = rotations(self.stream.fetch(chunk).images, k)
+            parts.append(backbone(images).unflatten(0, (-1, k)))
+        return torch.cat(parts)
+
+    def state(self) -> dict[str, Any]:
+        """Return all a later process needs to go on after this stage, as tensors and numbers."""
+        return {
+            "net": self.net.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "memory": self.memory.state(),
+            "trained_images": self.trained_images,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take over what ``state`` returned."""
+        self.net.load_state_dict(state["net"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.memory.load(state["memory"])
+        self.trained_images = state["trained_images"]
+
+
+def join(*batches: Batch | None) -> Batch:
+    """Return the batches as one, in the given order."""
+    present = [b for b in batches if b is not None]
+    return Batch(
+        torch.cat([b.images for b in present]),
+        torch.cat([b.labels for b in present]),
+        torch.cat([b.indices for b in present]),
+    )

@@ -1,0 +1,87 @@
+"""The reduced ResNet-18 that all methods share, and the small heads on top of it."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+WIDTH = 20
+
+
+class Block(nn.Module):
+    """Two 3x3 convolutions with a shortcut around them."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or inputs != outputs:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
+            )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the block's output, non-negative."""
+        out = F.relu(self.bn1(self.conv1(x)))
+        return F.relu(self.bn2(self.conv2(out)) + self.shortcut(x))
+
+
+class Backbone(nn.Module):
+    """F of the paper: reduced ResNet-18, images to non-negative features."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self,
+        *,
+        pool: str = "global",
+        mean: tuple[float, ...] = (0.0, 0.0, 0.0),
+        std: tuple[float, ...] = (1.0, 1.0, 1.0),
+    ) -> None:
+        """Build it with PyTorch's default initialisation.
+
+        Args:
+            pool: "global" averages each map; "grid" averages windows of 4x4, as the reference.
+            mean: Subtracted from each channel of the input.
+            std: Divides each channel of the input.
+        """
+        super().__init__()
+        self.pool = pool
+        self.register_buffer("mean", torch.tensor(mean).view(3, 1, 1))
+        self.register_buffer("std", torch.tensor(std).view(3, 1, 1))
+        self.is_standardised = tuple(mean) != (0.0, 0.0, 0.0)
+        self.stem = nn.Conv2d(3, WIDTH, 3, padding=1, bias=False)
+        self.bn = nn.BatchNorm2d(WIDTH)
+        blocks, inputs = [], WIDTH
+        for group, stride in enumerate((1, 2, 2, 2)):
+            outputs = WIDTH * 2**group
+            blocks += [Block(inputs, outputs, stride), Block(outputs, outputs, 1)]
+            inputs = outputs
+        self.blocks = nn.Sequential(*blocks)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return N x D features of N x 3 x H x W images in [0, 1]."""
+        if self.is_standardised:
+            x = (x - self.mean) / self.std
+        maps = self.blocks(F.relu(self.bn(self.stem(x))))
+        if self.pool == "global":
+            return maps.mean(dim=(2, 3))
+        return F.avg_pool2d(maps, min(4, maps.shape[-1])).flatten(1)
+
+
+def feature_size(side: int, pool: str) -> int:
+    """Return D, the number of features of an image of that side."""
+    if pool == "global":
+        return WIDTH * 8
+    return WIDTH * 8 * max(1, -(-side // 8) // 4) ** 2
+
+
+def mlp(inputs: int, hidden: int, outputs: int, *, norm: bool = False) -> nn.Sequential:
+    """Return a two-layer perceptron; with ``norm``, BatchNorm after the hidden layer."""
+    middle = [nn.BatchNorm1d(hidden)] if norm else []
+    return nn.Sequential(
+        nn.Linear(inputs, hidden), *middle, nn.ReLU(), nn.Linear(hidden, outputs)
+    )

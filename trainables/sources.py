@@ -1,0 +1,62 @@
+"""Read each dataset from where its publisher put it, as uint8 images and labels."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True)
+class Images:
+    """Images of one split, N x H x W x 3 uint8, with their class ids."""
+
+    images: npt.NDArray[np.uint8]
+    labels: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Splits:
+    """Training and test images of one dataset."""
+
+    train: Images
+    test: Images
+
+
+class MissingDataError(Exception):
+    """The dataset's files are not there, or not as published."""
+
+
+def digits(root: Path, download: bool) -> Splits:
+    """Return scikit-learn's 1,797 handwritten digits at 16 x 16; every fifth of a class is test.
+
+    Pixels are repeated and scaled in whole numbers, so that no library's interpolation or
+    rounding can change the digest.
+    """
+    del root, download  # embedded in scikit-learn
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    labels = bunch.target.astype(np.int64)
+    small = bunch.images.astype(np.int64) * 255 // 16
+    large = small.repeat(2, axis=1).repeat(2, axis=2).astype(np.uint8)
+    images = np.repeat(large[..., None], 3, axis=3)
+    position = np.zeros(len(labels), dtype=np.int64)
+    for c in range(10):
+        position[labels == c] = np.arange((labels == c).sum())
+    is_test = position % 5 == 4
+    return Splits(
+        Images(images[~is_test], labels[~is_test]), Images(images[is_test], labels[is_test])
+    )
+
+
+def cifar10(root: Path, download: bool) -> Splits:
+    """Return CIFAR-10 from torchvision's layout; its MD5 sums are checked before unpickling."""
+    from torchvision.datasets import CIFAR10
+
+    try:
+        parts = [CIFAR10(str(root), train=train, download=download) for train in (True, False)]
+    except RuntimeError as error:  # torchvision's word for absent or corrupted files
+        raise MissingDataError(str(error)) from error
+    train, test = (Images(p.data, np.asarray(p.targets, dtype=np.int64)) for p in parts)
+    return Splits(train, test)
