@@ -118,8 +118,7 @@ class MlflowCellLog:
         self._upload(
             {
                 "accuracy_matrix.csv": _csv(
-                    [["stage", *sequence]]
-                    + [[r.stage, *r.accuracies] for r in records]
+                    [["stage", *sequence]] + [[r.stage, *r.accuracies] for r in records]
                 ),
                 "confusion_matrix.csv": _csv(
                     [["true \\ predicted", *sequence]]
@@ -131,9 +130,7 @@ class MlflowCellLog:
         with tempfile.TemporaryDirectory() as folder:
             model = Path(folder) / "model"
             write_model(predictor, model, side=dataset(self.spec.dataset).side)
-            _patiently(
-                lambda: self._store.client.log_artifacts(self.run_id, str(model), "model")
-            )
+            _patiently(lambda: self._store.client.log_artifacts(self.run_id, str(model), "model"))
         _patiently(lambda: self._store.set_tags(self.run_id, {"error": ""}))
         _patiently(lambda: self._store.set_status(self.run_id, "FINISHED"))
 

@@ -33,7 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"oclgrid: {error}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:
-        print("oclgrid: interrupted; the same command goes on where this one stopped", file=sys.stderr)
+        print(
+            "oclgrid: interrupted; the same command goes on where this one stopped", file=sys.stderr
+        )
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -96,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     add_data(run)
     add_table(run)
 
-    plan = add("plan", _plan, "say which cells are finished, resumable or missing, and what they cost",
+    plan = add("plan", _plan, "say which cells are finished or missing, and what they would cost",
                example="plan quickstart")  # fmt: skip
     plan.add_argument("sweep", metavar="SWEEP")
     add_store(plan)

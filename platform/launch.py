@@ -162,7 +162,9 @@ class _Tell(tune.Callback):
         del iteration, trials, info
         self._events.on_retry(trial.config["cell_id"])
 
-    def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_error(
+        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
+    ) -> None:
         del iteration, trials, info
         self._errors[trial.config["cell_id"]] = f"lost its worker {LOST_WORKERS + 1} times"
 

@@ -18,7 +18,9 @@ def _commit() -> str:
     folder = Path(__file__).parent
     git = ["git", "-C", str(folder)]
     try:
-        tracked = subprocess.run([*git, "ls-files", "--error-unmatch", __file__], capture_output=True)
+        tracked = subprocess.run(
+            [*git, "ls-files", "--error-unmatch", __file__], capture_output=True
+        )
         if tracked.returncode != 0:
             return "installed without a checkout"
         head = subprocess.check_output([*git, "rev-parse", "HEAD"], text=True).strip()

@@ -149,7 +149,7 @@ class _Filing:
         rows = table.rows(self.sweep.cells, found)
         for spec, row in zip(_first_of_groups(self.sweep.cells), rows, strict=True):
             if row.n:
-                self._file_group(self._group(spec), row, found)
+                self._file_group(self._group(spec), row)
         self._upload(rows)
         titles = {spec.cell_id: spec.title for spec in self.sweep.cells}
         failed = {titles[c]: e for c, e in errors.items() if e != "interrupted"}
@@ -160,7 +160,7 @@ class _Filing:
         self.store.set_status(self._run, status)
         return Outcome(rows=rows, failed=failed, interrupted=interrupted)
 
-    def _file_group(self, run_id: str, row: table.Row, found: dict[str, Any]) -> None:
+    def _file_group(self, run_id: str, row: table.Row) -> None:
         numbers = {"n": float(row.n)}
         for name, value in row.values.items():
             numbers[name] = value.mean
@@ -185,4 +185,3 @@ class _Filing:
 
 def _first_of_groups(cells: tuple[CellSpec, ...]) -> list[CellSpec]:
     return list({spec.group_id: spec for spec in reversed(cells)}.values())[::-1]
-

@@ -13,10 +13,10 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 
+from oclgrid.trainables.datasets import dataset
 from oclgrid.trainables.schema import SpecError
 from oclgrid.trainables.spec import CellSpec
 from oclgrid.trainables.stream import class_sequence
-from oclgrid.trainables.datasets import dataset
 
 EXPERIMENT = "oclgrid"
 NUMBERS = ("E", "A", "F", "beta")

@@ -106,7 +106,10 @@ def to_markdown(table: list[Row], *, seconds: bool = True) -> str:
     lines.insert(1, rule)
 
     def padded(line: list[str]) -> str:
-        parts = [c.ljust(w) if i < 3 else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True))]
+        parts = [
+            c.ljust(w) if i < 3 else c.rjust(w)
+            for i, (c, w) in enumerate(zip(line, widths, strict=True))
+        ]
         return "| " + " | ".join(parts) + " |\n"
 
     return "".join(map(padded, lines))

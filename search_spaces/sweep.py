@@ -86,14 +86,16 @@ def parse_sweep(data: object, *, where: str) -> Sweep:
         raise SpecError(f"{where} must be a mapping with sweep and cells, got {shown(data)}")
     for key in data:
         if key not in ("sweep", "about", "cells", "overrides", "resources"):
-            raise unknown(f"key of {where}", key, ["sweep", "about", "cells", "overrides", "resources"])
+            raise unknown(
+                f"key of {where}", key, ["sweep", "about", "cells", "overrides", "resources"]
+            )
     for key in ("sweep", "cells"):
         if key not in data:
             raise SpecError(f"{where}: {key} is missing; add it")
     name = coerce(str, data["sweep"], "sweep")
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", name):
         raise SpecError(
-            f"sweep must be up to 64 letters, digits, dots, dashes or underscores, got {shown(name)}"
+            f"sweep must be up to 64 letters, digits and any of . _ -, got {shown(name)}"
         )
     grids = _grids(data["cells"])
     configs = _configs(grids, data.get("overrides", {}))
@@ -114,9 +116,7 @@ def _grids(data: object) -> list[Grid]:
     for i, part in enumerate(parts):
         where = f"cells[{i}]" if isinstance(data, list) else "cells"
         grids.append(build(Grid, part, where=where))
-    count = sum(
-        len(g.dataset) * len(g.memory) * len(g.method) * len(g.class_orders) for g in grids
-    )
+    count = sum(len(g.dataset) * len(g.memory) * len(g.method) * len(g.class_orders) for g in grids)
     if count > MAX_CELLS:
         raise SpecError(f"cells must not exceed {MAX_CELLS}, got {count}; split the sweep")
     return grids

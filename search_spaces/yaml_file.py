@@ -14,12 +14,12 @@ class _Loader(yaml.SafeLoader):
     """Safe YAML without aliases, which can blow up, and without keys given twice."""
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):  # type: ignore[no-untyped-call]
+        if self.check_event(yaml.AliasEvent):
             raise yaml.YAMLError("aliases (*name) are not supported; write the value out")
-        return super().compose_node(parent, index)  # type: ignore[no-any-return,no-untyped-call]
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(k, deep=True) for k, _ in node.value]  # type: ignore[no-untyped-call]
+        keys = [self.construct_object(k, deep=True) for k, _ in node.value]
         for i, key in enumerate(keys):
             if key in keys[:i]:
                 raise yaml.YAMLError(f"key {shown(key)} is given twice")
@@ -37,7 +37,7 @@ def read_yaml(path: Path) -> Any:
     except UnicodeDecodeError as error:
         raise SpecError(f"{path} is not UTF-8 text; save it as UTF-8") from error
     try:
-        return yaml.load(text, _Loader)  # noqa: S506  # a SafeLoader
+        return yaml.load(text, _Loader)  # a SafeLoader
     except (yaml.YAMLError, ValueError, TypeError, RecursionError, OverflowError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise SpecError(f"{path} is not valid YAML: {reason[:200]}") from error

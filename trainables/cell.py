@@ -71,12 +71,8 @@ class Board:
 class CellTrainable(tune.Trainable):
     """One attempt at a cell. Everything it needs to go on is in the log, nothing in Ray."""
 
-    def setup(
-        self,
-        config: dict[str, Any],
-        assignments: dict[str, Assignment],
-        board: Any,
-        data: str,
+    def setup(  # type: ignore[override]  # Tune hands over what with_parameters was given
+        self, config: dict[str, Any], assignments: dict[str, Assignment], board: Any, data: str
     ) -> None:
         """Remember what to work on; the work itself, and its errors, belong to ``step``."""
         self._assignments, self._board, self._data = assignments, board, data
@@ -123,13 +119,7 @@ class CellTrainable(tune.Trainable):
         """Return the cell as its newest usable checkpoint left it, or new."""
         spec, log = self._todo.spec, self._todo.log
         log.begin()
-        torch.set_num_threads(max(1, int(self.trial_resources.required_resources.get("CPU", 1))))
-        device = "cpu"
-        if torch.cuda.is_available():
-            share = self.trial_resources.required_resources.get("GPU", 0.0)
-            torch.cuda.set_per_process_memory_fraction(min(1.0, share))
-            device = "cuda"
-        cell = Cell(spec, Path(self._data), device=device)
+        cell = Cell(spec, Path(self._data), device=self._use_share())
         for content in log.checkpoints():
             try:
                 cell.resume(content)
@@ -139,6 +129,16 @@ class CellTrainable(tune.Trainable):
             log.stage_done(cell.records, None)
             break
         return cell
+
+    def _use_share(self) -> str:
+        """Keep to the trial's share of the machine; return the device to train on."""
+        owned = self.trial_resources.required_resources if self.trial_resources else {}
+        torch.set_num_threads(max(1, int(owned.get("CPU", 1))))
+        share = owned.get("GPU", 0.0)
+        if not share or not torch.cuda.is_available():
+            return "cpu"
+        torch.cuda.set_per_process_memory_fraction(min(1.0, share))
+        return "cuda"
 
     def _report(self, progress: Progress) -> None:
         self._board.post.remote(self._todo.spec.cell_id, progress)

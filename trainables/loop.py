@@ -117,7 +117,7 @@ class Cell:
             for images, labels in self.stream.evaluation(self.method.seen_classes):
                 cells = labels * classes + predictor(images).cpu()
                 counts += torch.bincount(cells, minlength=len(counts))
-        return counts.view(-1, classes).tolist()  # type: ignore[no-any-return]
+        return counts.view(-1, classes).tolist()
 
     def checkpoint(self) -> bytes:
         """Return everything needed to go on after the last finished stage.
@@ -205,7 +205,9 @@ def summary(spec: CellSpec, records: list[StageRecord]) -> dict[str, float]:
     classes = dataset(spec.dataset).classes
     accuracy_TC = torch.full((len(records), classes), math.nan, dtype=torch.float64)
     for t, record in enumerate(records):
-        accuracy_TC[t, : len(record.accuracies)] = torch.tensor(record.accuracies, dtype=torch.float64)
+        accuracy_TC[t, : len(record.accuracies)] = torch.tensor(
+            record.accuracies, dtype=torch.float64
+        )
     last = torch.tensor(records[-1].accuracies, dtype=torch.float64)
     numbers = {
         "E": metrics.end_accuracy(accuracy_TC),

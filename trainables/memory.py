@@ -1,5 +1,7 @@
 """The exemplar memory: positions in the training set, and the policies that fill and read it."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -36,7 +38,7 @@ class Memory:
         self.seen += count
         return count
 
-    def state(self) -> dict[str, Tensor | int]:
+    def state(self) -> dict[str, Any]:
         """Return all there is to keep."""
         return {
             "indices": self.indices[: self.filled].clone(),
@@ -44,12 +46,11 @@ class Memory:
             "seen": self.seen,
         }
 
-    def load(self, state: dict[str, Tensor | int]) -> None:
+    def load(self, state: dict[str, Any]) -> None:
         """Take over what ``state`` returned."""
-        indices, labels, seen = state["indices"], state["labels"], state["seen"]
-        assert isinstance(indices, Tensor) and isinstance(labels, Tensor) and isinstance(seen, int)
-        self.filled, self.seen = len(indices), seen
-        self.indices[: self.filled], self.labels[: self.filled] = indices, labels
+        self.filled, self.seen = len(state["indices"]), state["seen"]
+        self.indices[: self.filled] = state["indices"]
+        self.labels[: self.filled] = state["labels"]
 
 
 def reservoir_update(

@@ -41,7 +41,7 @@ class Method(ABC, Generic[C]):
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(spec.generator("weights").initial_seed())
             self.net = nn.ModuleDict({"backbone": self._backbone(), **self.heads()})
-        self.net.to(device, memory_format=torch.channels_last)
+        self.net.to(device).to(memory_format=torch.channels_last)
         self.optimiser = torch.optim.SGD(
             self.net.parameters(),
             lr=self.config.learning_rate,
@@ -58,9 +58,7 @@ class Method(ABC, Generic[C]):
 
     def _backbone(self) -> Backbone:
         if self.config.normalise_inputs:
-            return Backbone(
-                pool=self.config.feature_pool, mean=self.info.mean, std=self.info.std
-            )
+            return Backbone(pool=self.config.feature_pool, mean=self.info.mean, std=self.info.std)
         return Backbone(pool=self.config.feature_pool)
 
     @abstractmethod
@@ -113,7 +111,7 @@ class Method(ABC, Generic[C]):
     def step(self, loss: Tensor, *, scale: float = 1.0) -> None:
         """Move the parameters against the gradient of the loss."""
         self.optimiser.zero_grad()
-        (loss * scale if scale != 1.0 else loss).backward()  # type: ignore[no-untyped-call]
+        (loss * scale if scale != 1.0 else loss).backward()
         self.optimiser.step()
         self.losses.append(loss.detach())
 

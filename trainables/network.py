@@ -66,7 +66,7 @@ class Backbone(nn.Module):
         """Return N x D features of N x 3 x H x W images in [0, 1]."""
         if self.is_standardised:
             x = (x - self.mean) / self.std
-        maps = self.blocks(F.relu(self.bn(self.stem(x))))
+        maps: Tensor = self.blocks(F.relu(self.bn(self.stem(x))))
         if self.pool == "global":
             return maps.mean(dim=(2, 3))
         return F.avg_pool2d(maps, min(4, maps.shape[-1])).flatten(1)
@@ -82,6 +82,4 @@ def feature_size(side: int, pool: str) -> int:
 def mlp(inputs: int, hidden: int, outputs: int, *, norm: bool = False) -> nn.Sequential:
     """Return a two-layer perceptron; with ``norm``, BatchNorm after the hidden layer."""
     middle = [nn.BatchNorm1d(hidden)] if norm else []
-    return nn.Sequential(
-        nn.Linear(inputs, hidden), *middle, nn.ReLU(), nn.Linear(hidden, outputs)
-    )
+    return nn.Sequential(nn.Linear(inputs, hidden), *middle, nn.ReLU(), nn.Linear(hidden, outputs))

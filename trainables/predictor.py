@@ -48,7 +48,8 @@ class Predictor(nn.Module):
     def features(self, images: Tensor) -> Tensor:
         """Return N x K x D features of all rotations of the images."""
         k = self.rotation_count
-        return self.backbone(rotations(images, k)).unflatten(0, (-1, k))  # type: ignore[no-any-return]
+        features: Tensor = self.backbone(rotations(images, k))
+        return features.view(-1, k, features.shape[1])
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the arrival rank of the class of each image."""
@@ -73,14 +74,15 @@ class SoftmaxPredictor(Predictor):
         log_p = F.log_softmax(self.head(features_NKD), dim=2)
         k = self.rotation_count
         by_class = log_p.unflatten(2, (-1, k))
-        return by_class.diagonal(dim1=1, dim2=3).mean(2)
+        own_rotation: Tensor = by_class.diagonal(dim1=1, dim2=3)
+        return own_rotation.mean(2)
 
 
 class CentrePredictor(Predictor):
     """Nearest class centre (Eq. 13, 14), Euclidean or in a whitened space (Mahalanobis)."""
 
-    centres_CKR: Tensor
-    whitening_DR: Tensor
+    centres: Tensor
+    whitening: Tensor
 
     def __init__(
         self,
@@ -93,14 +95,14 @@ class CentrePredictor(Predictor):
         normalise: bool,
     ) -> None:
         super().__init__(backbone, class_ids, rotation_count)
-        self.register_buffer("centres_CKR", centres_CKR)
-        self.register_buffer("whitening_DR", whitening_DR)
+        self.register_buffer("centres", centres_CKR)
+        self.register_buffer("whitening", whitening_DR)
         self.normalise = normalise
 
     def scores(self, features_NKD: Tensor) -> Tensor:
         """Return minus the mean over k of the distance to each centre."""
-        features = prepared(features_NKD, self.normalise) @ self.whitening_DR
-        return -mean_distance(features, self.centres_CKR)
+        features = prepared(features_NKD, self.normalise) @ self.whitening
+        return -mean_distance(features, self.centres)
 
 
 def prepared(features: Tensor, normalise: bool) -> Tensor:
@@ -183,8 +185,8 @@ def restore(content: bytes) -> Predictor:
     else:
         predictor = CentrePredictor(
             *common,
-            centres_CKR=torch.empty_like(state["centres_CKR"]),
-            whitening_DR=torch.empty_like(state["whitening_DR"]),
+            centres_CKR=torch.empty_like(state["centres"]),
+            whitening_DR=torch.empty_like(state["whitening"]),
             normalise=options["normalise"],
         )
     predictor.load_state_dict(state)

@@ -3,7 +3,7 @@
 import importlib
 import pkgutil
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, TypeVar
 
@@ -31,7 +31,7 @@ def method(config: type[MethodConfig]) -> Callable[[M], M]:
 
     def register(learner: M) -> M:
         name = next(f.default for f in fields(config) if f.name == "name")
-        assert isinstance(name, str) and name is not MISSING
+        assert isinstance(name, str)
         _FOUND[name] = Entry(config, learner)
         return learner
 

@@ -1,6 +1,7 @@
 """Build a frozen dataclass from plain data, refusing whatever does not fit."""
 
 import difflib
+import math
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -81,7 +82,7 @@ def coerce(hint: Any, value: object, where: str, base: object = None) -> Any:
         if abs(value) > 2**53:
             raise SpecError(f"{where} must be a number of sensible size, got {shown(value)}")
         return float(value)
-    if type(value) is not hint or (hint is float and value - value != 0):
+    if type(value) is not hint or (isinstance(value, float) and not math.isfinite(value)):
         raise SpecError(f"{where} must be {_TYPE_NAMES[hint]}, got {shown(value)}")
     return value
 

@@ -53,8 +53,9 @@ def digits(root: Path, download: bool) -> Splits:
 def _digits_table() -> npt.NDArray[np.int64]:
     """Return 64 pixels and the class of each digit, without the seconds of importing sklearn."""
     package = find_spec("sklearn")
-    assert package is not None and package.submodule_search_locations is not None
-    path = Path(package.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
+    assert package is not None  # a dependency of ours
+    assert package.origin is not None
+    path = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
     with gzip.open(path, "rt") as lines:
         return np.loadtxt(lines, delimiter=",").astype(np.int64)
 

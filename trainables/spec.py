@@ -39,7 +39,7 @@ class MethodConfig:
     """Reading: the paper has 160 features throughout (global pooling); its reference pools
     windows of 4x4, which gives 640 at 84x84 and the same at 32x32."""
     normalise_inputs: bool = False
-    """Reading: the reference only scales to [0, 1]; the other reading also standardises channels."""
+    """Reading: the reference only scales to [0, 1]; the other reading standardises channels too."""
     replay_from: Literal["all", "old"] = "all"
     """Reading: the memory batch may hold classes of the current stage, as in the reference, or
     only those of earlier stages."""

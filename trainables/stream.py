@@ -87,7 +87,9 @@ class Stream:
 
     def _stage_indices(self, stage: int) -> npt.NDArray[np.int64]:
         per_stage = self._info.classes_per_stage
-        return self._arriving[self._train_ranks[self._arriving] // per_stage == stage]
+        is_new = self._train_ranks[self._arriving] // per_stage == stage
+        indices: npt.NDArray[np.int64] = self._arriving[is_new]
+        return indices
 
     def batches_in(self, stage: int) -> int:
         """Return how many whole batches arrive in a stage."""

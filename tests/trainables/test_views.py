@@ -5,6 +5,10 @@ from dataclasses import asdict, fields, replace
 
 import pytest
 import torch
+from torch import Tensor
+from torchvision.transforms import ColorJitter, RandomResizedCrop
+from torchvision.transforms import functional as tv
+
 from oclgrid.trainables.views import (
     LONG,
     SCR,
@@ -16,9 +20,6 @@ from oclgrid.trainables.views import (
     rotations,
     view,
 )
-from torch import Tensor
-from torchvision.transforms import ColorJitter, RandomResizedCrop
-from torchvision.transforms import functional as tv
 
 IDENTITY = ViewSeries(
     crop_min=1.0, flip=0.0, brightness=0.0, contrast=0.0, saturation=0.0, hue=0.0, grey=0.0

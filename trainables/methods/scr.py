@@ -1,4 +1,4 @@
-"""Supervised contrastive replay (Mai et al., 2021): SupCon on images and one view, NCM to predict."""
+"""Supervised contrastive replay (Mai et al., 2021): SupCon to learn, NCM to predict."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -57,7 +57,7 @@ class Scr(Method[ScrConfig]):
         return {"contrastive": mlp(self.features_out, self.features_out, 128)}
 
     def learn(self, incoming: Batch, replay: Batch | None) -> None:
-        """Step on the contrastive loss; with an empty memory there is no step, as in the reference."""
+        """Step on the contrastive loss; with an empty memory, not at all, as in the reference."""
         if replay is not None:
             self.step(self._loss(join(replay, incoming)))
 

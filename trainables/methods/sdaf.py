@@ -62,9 +62,9 @@ class SdafConfig(MethodConfig):
     head_norm: bool = False
     """Reading: BatchNorm in G and P as in SimSiam, or none as in SCR, whose parts these are."""
     predictor_hidden: int = 128
-    """Reading: P's hidden width is not given; 128 is the only width named, SimSiam has a quarter."""
+    """Reading: P's hidden width is not given; 128 is the only one named, SimSiam has a quarter."""
     pair_scale: Literal["mean", "sum"] = "mean"
-    """Reading: Eq. 7 as mean over all views, as the prose has it, or summed over the two of a pair."""
+    """Reading: Eq. 7 as mean over all views, as the prose has it, or summed over each pair."""
     norm_batch: Literal["joint", "view", "source"] = "joint"
     """Reading: BatchNorm over all views together (they extend one mini-batch), over long and short
     views apart, or over incoming and memory images apart."""
@@ -179,7 +179,11 @@ class Sdaf(Method[SdafConfig]):
         if self.config.keep_draw == "rotation":
             return kept_views(rotated, old, rate, generator=self.method_rng).repeat(2)
         k = self.rotation_count
-        return kept_views(rotated[::k], old, rate, generator=self.method_rng).repeat_interleave(k).repeat(2)
+        return (
+            kept_views(rotated[::k], old, rate, generator=self.method_rng)
+            .repeat_interleave(k)
+            .repeat(2)
+        )
 
     def softmax_head(self, head: nn.Linear) -> nn.Linear:
         """Return the outputs in use: those of classes seen so far, unless all are."""

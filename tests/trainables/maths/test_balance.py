@@ -6,13 +6,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
+
 from oclgrid.trainables.maths.balance import (
     balanced_cross_entropy,
     extended_labels,
     keep_rate,
     kept_views,
 )
-from torch import Tensor
 
 Per = Literal["kept", "all"]
 K = 4

@@ -4,9 +4,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oclgrid.trainables.maths.centres import class_centres, mean_distance, whitening
 from torch import Tensor
 from torch.nn.functional import normalize
+
+from oclgrid.trainables.maths.centres import class_centres, mean_distance, whitening
 
 SEEDS = st.integers(0, 10**6)
 

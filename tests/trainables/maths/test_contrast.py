@@ -4,9 +4,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oclgrid.trainables.maths.contrast import negative_cosine, supcon
 from torch import Tensor
 from torch.nn.functional import normalize
+
+from oclgrid.trainables.maths.contrast import negative_cosine, supcon
 
 GOLDEN_Z = torch.tensor(
     [

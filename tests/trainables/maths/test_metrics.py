@@ -5,13 +5,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
+
 from oclgrid.trainables.maths.metrics import (
     average_accuracy,
     balance,
     end_accuracy,
     forgetting,
 )
-from torch import Tensor
 
 ACCURACY = st.floats(0, 1)
 NAN = math.nan

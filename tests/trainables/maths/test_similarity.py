@@ -4,8 +4,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oclgrid.trainables.maths.similarity import linear_cka
 from torch import Tensor
+
+from oclgrid.trainables.maths.similarity import linear_cka
 
 SEEDS = st.integers(0, 10**6)
 R1 = torch.tensor([[1.0, 0], [0, 1], [2, 2], [3, 1]])
