@@ -1,6 +1,5 @@
 """What a person sees while cells run: a live table in a terminal, plain lines elsewhere."""
 
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -189,8 +188,3 @@ def clock(seconds: float) -> str:
     if seconds < 5400:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"
-
-
-def is_interactive() -> bool:
-    """Whether a person is likely watching standard error."""
-    return sys.stderr.isatty()

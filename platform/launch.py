@@ -71,15 +71,24 @@ class Cluster:
         """Return how far each running cell is."""
         return ray.get(self.board.read.remote(), timeout=10)  # type: ignore[no-any-return]
 
-    def request(self, resources: Resources) -> dict[str, float]:
-        """Return what one trial asks Ray for; refuse what no node could ever give."""
+    def request(self, resources: Resources, *, one_node: bool) -> dict[str, float]:
+        """Return what one trial asks Ray for; refuse what no node could ever give.
+
+        With ``one_node``, also refuse a cluster whose other nodes could not reach our store.
+        """
+        nodes = [node for node in ray.nodes() if node["Alive"]]
+        if one_node and len(nodes) > 1:
+            raise SpecError(
+                f"a cluster of {len(nodes)} nodes cannot reach a store in a folder of this "
+                f"machine; start an MLflow server and give its address with --store"
+            )
         available = ray.cluster_resources()
         gpu = resources.gpu
         if gpu == "auto":
             gpu = AUTO_GPU_SHARE if available.get("GPU", 0) > 0 else 0.0
         asked = {"CPU": float(resources.cpus), **({"GPU": gpu} if gpu else {})}
         for kind, amount in asked.items():
-            best = max(node["Resources"].get(kind, 0.0) for node in ray.nodes() if node["Alive"])
+            best = max(node["Resources"].get(kind, 0.0) for node in nodes)
             if amount > best:
                 raise SpecError(
                     f"a trial asks for {amount:g} {kind} but no node has more than {best:g}; "
@@ -133,7 +142,10 @@ class Cluster:
                 tuner.fit()
         return {cell_id: reason for cell_id, reason in errors.items() if reason}
 
-    def close(self) -> None:
+    def __enter__(self) -> "Cluster":
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Leave the cluster, or end it if it was started here."""
         ray.shutdown()
 

@@ -1,21 +1,20 @@
 """What a sweep still needs: which cells are finished, can go on, or are missing."""
 
 import hashlib
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
 from oclgrid.platform.location import Location
-from oclgrid.search_spaces.sweep import Sweep
+from oclgrid.platform.results import CellRun
+from oclgrid.search_spaces.sweep import Resources, Sweep
 from oclgrid.trainables.datasets import dataset, load
+from oclgrid.trainables.schema import SpecError
 from oclgrid.trainables.spec import CellSpec
 from oclgrid.trainables.stream import Stream
-
-if TYPE_CHECKING:
-    from oclgrid.platform.store import CellRun
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,7 +22,7 @@ class Plan:
     """The cells of a sweep against what the store holds."""
 
     cells: tuple[CellSpec, ...]
-    found: "dict[str, CellRun]"
+    found: dict[str, CellRun]
     is_filed: bool
     """Whether every cell is finished and the sweep's tables are written."""
 
@@ -34,6 +33,11 @@ class Plan:
 
     def _is_finished(self, spec: CellSpec) -> bool:
         return spec.cell_id in self.found and self.found[spec.cell_id].is_finished
+
+    def stage(self, spec: CellSpec) -> int:
+        """Return how many stages of a cell are done."""
+        run = self.found.get(spec.cell_id)
+        return run.stage if run else 0
 
     def state(self, spec: CellSpec) -> str:
         """Return "finished", "failed", "resumable" or "missing"."""
@@ -75,8 +79,7 @@ class Plan:
             if basis is None:
                 unknown += 1
                 continue
-            run = self.found.get(spec.cell_id)
-            left = dataset(spec.dataset).stages - (run.stage if run else 0)
+            left = dataset(spec.dataset).stages - self.stage(spec)
             total += left * sum(basis) / len(basis)
         return total, unknown
 
@@ -87,6 +90,19 @@ def check_data(cells: Iterable[CellSpec], root: Path) -> None:
     splits = {name: load(dataset(name), root) for name in {s.dataset for s in groups.values()}}
     for spec in groups.values():
         Stream(spec, dataset(spec.dataset), splits[spec.dataset], device=torch.device("cpu"))
+
+
+def check_machine(resources: Resources, slots: int | None) -> None:
+    """Refuse what this machine could never give to a trial."""
+    cpus = slots or os.cpu_count() or 1
+    if resources.cpus > cpus:
+        raise SpecError(
+            f"resources.cpus asks for {resources.cpus} but {cpus} can be used here; lower it"
+        )
+    if resources.gpu not in ("auto", 0) and not torch.cuda.is_available():
+        raise SpecError(
+            f"resources.gpu asks for {resources.gpu} but this machine has no GPU; set it to auto"
+        )
 
 
 def make_plan(sweep: Sweep, location: Location) -> Plan:

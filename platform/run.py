@@ -2,20 +2,22 @@
 
 import json
 import tempfile
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from oclgrid.platform import table
 from oclgrid.platform.display import Display
 from oclgrid.platform.location import Location
-from oclgrid.platform.plan import Plan, check_data, content_digest, make_plan
+from oclgrid.platform.plan import Plan, check_data, check_machine, content_digest, make_plan
 from oclgrid.platform.provenance import provenance
 from oclgrid.search_spaces.sweep import Sweep
 from oclgrid.trainables.spec import CellSpec
 
 if TYPE_CHECKING:
     from oclgrid.platform.store import Store
+    from oclgrid.trainables.cell import Assignment
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,6 +45,8 @@ class Surroundings:
 
 def run_sweep(sweep: Sweep, place: Surroundings, display: Display) -> Outcome:
     """Run every cell that has no result yet; return the table and what went wrong."""
+    if place.address is None:
+        check_machine(sweep.resources, place.slots)
     with display.phase("checking the data"):
         check_data(sweep.cells, place.data)
     with place.location.claimed():
@@ -56,60 +60,31 @@ def run_sweep(sweep: Sweep, place: Surroundings, display: Display) -> Outcome:
 
 def _run(sweep: Sweep, plan: Plan, place: Surroundings, display: Display) -> Outcome:
     display.say(plan.told)
-    with place.location.serving() as server:
+    with ExitStack() as stack:
         with display.phase("starting the tracking server and Ray"):
-            failed: dict[str, str] = {}
-            cluster: Any = None
-            try:
-                if plan.todo:
-                    from oclgrid.platform.launch import Cluster
+            server = stack.enter_context(place.location.serving())
+            # Imported here: the server starts up beside these slow imports and Ray.
+            from oclgrid.platform.launch import Cluster, Events
+            from oclgrid.platform.store import Store
 
-                    cluster = Cluster(place.address, cpus=place.slots)
-                if server is not None:
-                    server.wait()
-                from oclgrid.platform.store import Store
-
-                store = Store(server.uri if server else place.location.reading_uri)
-                filing = _Filing(sweep, store)
-            except BaseException:
-                if cluster is not None:
-                    cluster.close()
-                raise
-        try:
+            cluster = None
             if plan.todo:
-                failed = _train(plan, filing, cluster, place=place, display=display)
-        finally:
-            if cluster is not None:
-                cluster.close()
+                cluster = stack.enter_context(Cluster(place.address, cpus=place.slots))
+                asked = cluster.request(sweep.resources, one_node=server is not None)
+            if server is not None:
+                server.wait()
+            filing = _Filing(sweep, Store(server.uri if server else place.location.reading_uri))
+        errors: dict[str, str] = {}
+        if cluster is not None:
+            assignments = filing.prepare(plan, display)
+            stages = {c: plan.stage(a.spec) for c, a in assignments.items()}
+            cells = {c: a.spec for c, a in assignments.items()}
+            slots = cluster.slots(asked)
+            with display.watching(cells, stages, slots=slots, poll=cluster.progress):
+                events = Events(display.result, display.retry)
+                errors = cluster.run(assignments, asked=asked, data=place.data, events=events)
         with display.phase("filing the tables"):
-            return filing.close(failed)
-
-
-def _train(
-    plan: Plan, filing: "_Filing", cluster: Any, *, place: Surroundings, display: Display
-) -> dict[str, str]:
-    from oclgrid.platform.cell_log import MlflowCellLog
-    from oclgrid.platform.launch import Events
-    from oclgrid.trainables.cell import Assignment
-
-    asked = cluster.request(filing.sweep.resources)
-    with display.phase("preparing the runs"):
-        runs = filing.prepare(plan)
-    todo = {spec.cell_id: spec for spec in plan.todo}
-    assignments = {
-        c: Assignment(spec, MlflowCellLog(filing.store.uri, runs[c], spec))
-        for c, spec in todo.items()
-    }
-    stages = {c: plan.found[c].stage if c in plan.found else 0 for c in todo}
-    slots = cluster.slots(asked)
-    with display.watching(todo, stages, slots=slots, poll=cluster.progress):
-        errors: dict[str, str] = cluster.run(
-            assignments,
-            asked=asked,
-            data=place.data,
-            events=Events(display.result, display.retry),
-        )
-    return errors
+            return filing.close(errors)
 
 
 class _Filing:
@@ -120,20 +95,26 @@ class _Filing:
         self._tags = provenance()
         self._run = store.find_or_create(sweep.name, kind="sweep", sweep=sweep.name)
 
-    def prepare(self, plan: Plan) -> dict[str, str]:
-        """Return the run id of every cell still to run, creating what is missing."""
+    def prepare(self, plan: Plan, display: Display) -> "dict[str, Assignment]":
+        """Return every cell still to run with its log, creating the runs that are missing."""
+        from oclgrid.platform.cell_log import MlflowCellLog
+        from oclgrid.trainables.cell import Assignment
+
         self.store.set_status(self._run, "RUNNING")
+        assignments = {}
         groups: dict[str, str] = {}
-        runs = {}
-        for spec in plan.todo:
-            if spec.cell_id in plan.found:
-                runs[spec.cell_id] = plan.found[spec.cell_id].run_id
-                continue
-            if spec.group_id not in groups:
-                groups[spec.group_id] = self._group(spec)
-            parent = groups[spec.group_id]
-            runs[spec.cell_id] = self.store.create_cell(spec, parent=parent, tags=self._tags)
-        return runs
+        with display.phase(f"preparing {len(plan.todo)} runs"):
+            for spec in plan.todo:
+                if spec.cell_id in plan.found:
+                    run_id = plan.found[spec.cell_id].run_id
+                else:
+                    if spec.group_id not in groups:
+                        groups[spec.group_id] = self._group(spec)
+                    parent = groups[spec.group_id]
+                    run_id = self.store.create_cell(spec, parent=parent, tags=self._tags)
+                log = MlflowCellLog(self.store.uri, run_id, spec)
+                assignments[spec.cell_id] = Assignment(spec, log)
+        return assignments
 
     def _group(self, spec: CellSpec) -> str:
         name = f"{spec.method.name} {spec.dataset} M={spec.memory_size}"
@@ -156,7 +137,8 @@ class _Filing:
         interrupted = len(errors) - len(failed)
         is_done = all(c.cell_id in found and found[c.cell_id].is_finished for c in self.sweep.cells)
         status = "FINISHED" if is_done else "FAILED" if failed else "KILLED"
-        self.store.set_tags(self._run, {"content": content_digest(self.sweep), **self._tags})
+        self.store.set_tags(self._run, {**self._tags, "content": content_digest(self.sweep)})
+        self.store.describe(self._run, table.to_markdown(rows))
         self.store.set_status(self._run, status)
         return Outcome(rows=rows, failed=failed, interrupted=interrupted)
 
@@ -166,8 +148,8 @@ class _Filing:
             numbers[name] = value.mean
             if value.std is not None:
                 numbers[f"{name}_std"] = value.std
-        # Filed under the number of orders, not the clock: filing again changes nothing.
-        self.store.log_numbers(run_id, numbers, step=row.n, at=row.n)
+        # Under the time of the last cell, not of the filing: filing again changes nothing.
+        self.store.log_numbers(run_id, numbers, step=row.n, at=row.ended_at_ms)
         tags = {"dataset": row.dataset, "memory": str(row.memory), "method": row.method}
         self.store.set_tags(run_id, tags)
         self.store.set_status(run_id, "FINISHED" if row.n == row.asked else "KILLED")

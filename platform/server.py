@@ -5,12 +5,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 
 from oclgrid.trainables.schema import SpecError
 
@@ -53,7 +52,7 @@ class EmbeddedServer:
                 start_new_session=True,
             )
 
-    def wait(self, tick: Callable[[], None] = lambda: None) -> None:
+    def wait(self) -> None:
         """Return once the server answers; raise if it ends or takes too long."""
         assert self._process is not None
         deadline = time.monotonic() + START_SECONDS
@@ -65,7 +64,6 @@ class EmbeddedServer:
                 raise SpecError(
                     f"the tracking server did not answer within {START_SECONDS:.0f} s; see {log}"
                 )
-            tick()
             time.sleep(0.1)
 
     def _answers(self) -> bool:
@@ -86,12 +84,7 @@ class EmbeddedServer:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 
@@ -131,7 +124,6 @@ def _guard(command: list[str]) -> int:
         # Ignored signals are inherited; the server must heed them.
         preexec_fn=lambda: [signal.signal(s, signal.SIG_DFL) for s in (2, 15)] and None,
     )
-    import threading
 
     def wait_for_child() -> None:
         child.wait()

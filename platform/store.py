@@ -6,20 +6,26 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 
+from oclgrid.platform.results import CellRun
 from oclgrid.trainables.datasets import dataset
 from oclgrid.trainables.schema import SpecError
 from oclgrid.trainables.spec import CellSpec
 from oclgrid.trainables.stream import class_sequence
 
 EXPERIMENT = "oclgrid"
-NUMBERS = ("E", "A", "F", "beta")
+NOTE = "mlflow.note.content"
+"""Tag that the UI shows as a run's description."""
+EXPERIMENT_TAGS = {
+    "mlflow.experimentKind": "custom_model_development",
+    NOTE: "Sweeps hold groups (mean over class orders), groups hold cells. "
+    "E: end accuracy, A: average accuracy, F: forgetting, beta: balance; step = stage.",
+}
 PARENT = "mlflow.parentRunId"
 PAGE = 1000
 CLIENT_ENVIRONMENT = {
@@ -29,24 +35,6 @@ CLIENT_ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
 }
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CellRun:
-    """What the store knows of a cell."""
-
-    run_id: str
-    status: str
-    stage: int
-    """Finished stages."""
-    numbers: dict[str, float]
-    """Latest value of each stage metric."""
-    error: str
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether all stages are done and filed."""
-        return self.status == "FINISHED"
 
 
 class Store:
@@ -59,6 +47,11 @@ class Store:
         self.client = MlflowClient(uri)
         try:
             found = self.client.get_experiment_by_name(EXPERIMENT)
+            if found is not None and found.lifecycle_stage == "deleted":
+                raise SpecError(
+                    f"the experiment {EXPERIMENT!r} in {uri} was deleted; bring it back with "
+                    f"`mlflow experiments restore -x {found.experiment_id}` or use another --store"
+                )
             self._experiment = found.experiment_id if found else None
         except MlflowException as error:
             reason = " ".join(str(error).split())[:200]
@@ -68,7 +61,7 @@ class Store:
     def experiment(self) -> str:
         """Id of the experiment that holds all our runs; made when first needed."""
         if self._experiment is None:
-            self._experiment = self.client.create_experiment(EXPERIMENT)
+            self._experiment = self.client.create_experiment(EXPERIMENT, tags=EXPERIMENT_TAGS)
         return self._experiment
 
     def cells(self, specs: Iterable[CellSpec]) -> dict[str, CellRun]:
@@ -132,6 +125,10 @@ class Store:
         """Set tags of a run."""
         self.client.log_batch(run_id, tags=[RunTag(k, v) for k, v in tags.items()])
 
+    def describe(self, run_id: str, text: str) -> None:
+        """Set what the UI shows as a run's description."""
+        self.client.set_tag(run_id, NOTE, text[:5000])
+
     def set_status(self, run_id: str, status: str) -> None:
         """Set the status of a run: RUNNING, FINISHED, FAILED or KILLED."""
         if status == "RUNNING":
@@ -167,6 +164,7 @@ def _cell_run(run: Run) -> CellRun:
         stage=int(numbers.get("stage", 0)),
         numbers=numbers,
         error=run.data.tags.get("error", ""),
+        ended_at_ms=int(run.info.end_time or 0),
     )
 
 

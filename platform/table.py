@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from oclgrid.platform.store import NUMBERS, CellRun
+from oclgrid.platform.results import NUMBERS, CellRun
 from oclgrid.trainables.spec import CellSpec
 
 SECONDS = "seconds"
@@ -34,6 +34,8 @@ class Row:
     asked: int
     """Class orders in the sweep."""
     values: dict[str, Spread]
+    ended_at_ms: int
+    """When the last of them finished."""
 
 
 def rows(cells: Iterable[CellSpec], found: dict[str, CellRun]) -> list[Row]:
@@ -46,7 +48,8 @@ def rows(cells: Iterable[CellSpec], found: dict[str, CellRun]) -> list[Row]:
 
 def _row(group: list[CellSpec], found: dict[str, CellRun]) -> Row:
     runs = [found[s.cell_id] for s in group if s.cell_id in found]
-    done = [r.numbers for r in runs if r.is_finished]
+    finished = [r for r in runs if r.is_finished]
+    done = [r.numbers for r in finished]
     values = {k: spread([n[k] for n in done]) for k in NUMBERS if done}
     if done:
         values[SECONDS] = spread([n["train_seconds"] + n["inference_seconds"] for n in done])
@@ -58,6 +61,7 @@ def _row(group: list[CellSpec], found: dict[str, CellRun]) -> Row:
         n=len(done),
         asked=len(group),
         values=values,
+        ended_at_ms=max((r.ended_at_ms for r in finished), default=0),
     )
 
 

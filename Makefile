@@ -1,0 +1,54 @@
+# oclgrid: `make quickstart` runs the main job from nothing, `make test` checks everything.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: help install quickstart test check types bench clean
+
+help:
+	@echo "make quickstart   install into .venv, run the quickstart sweep, show its table"
+	@echo "make test         install into .venv, run every check and test"
+	@echo "make check        only the linter and the type checker"
+	@echo "make bench        measure speed as ratios, into benchmarks/latest.json"
+	@echo "make clean        remove .venv and what the checks left (keeps oclgrid-store)"
+
+install: $(INSTALLED)
+
+# uv installs the same packages several times faster than pip; where it cannot, pip does.
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "oclgrid needs Python 3.11 or newer, $(PYTHON) is older; try make PYTHON=python3.11" >&2; exit 2; }
+	@echo "Installing into $(VENV): PyTorch, Ray, MLflow and what they need, about 6 GB."
+	@echo "This takes a minute with uv and a fast network, several with pip. Only the first time."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv || \
+	  echo "uv cannot be installed here; going on with pip"
+	@{ [ -x $(BIN)/uv ] && $(BIN)/uv pip install --python $(BIN)/python -c constraints.txt -e '.[dev]'; } || \
+	  { echo "installing with pip"; $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'; }
+	@touch $(INSTALLED)
+	@echo "Installed."
+
+quickstart: $(INSTALLED)
+	@$(BIN)/oclgrid run quickstart
+	@echo "Compare the runs in the MLflow UI: $(BIN)/oclgrid ui, then open http://127.0.0.1:5000"
+
+check: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(MAKE) --no-print-directory types
+
+# Type checkers cannot see through an editable install, so they get a plain copy.
+types: $(INSTALLED)
+	@rm -rf build/types && mkdir -p build/types
+	@for room in platform search_spaces trainables; do mkdir -p build/types/oclgrid && cp -r $$room build/types/oclgrid/; done
+	MYPYPATH=build/types $(BIN)/mypy -p oclgrid
+
+test: check
+	$(BIN)/python -m pytest
+
+bench: $(INSTALLED)
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,42 @@
+"""Measure speed as ratios within one run: `python -m benchmarks [NAME ...]`."""
+
+import argparse
+import json
+import platform
+import sys
+from pathlib import Path
+
+import torch
+
+from benchmarks import overhead, step
+from benchmarks.measure import Entry
+
+SUITES = {"step": step.measure, "overhead": overhead.measure}
+LATEST = Path(__file__).parent / "latest.json"
+
+
+def main() -> int:
+    """Run the chosen suites, print a table, write the entries as JSON."""
+    parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SUITES)}")
+    names = parser.parse_args().names or list(SUITES)
+    if unknown := set(names) - set(SUITES):
+        print(
+            f"benchmarks: unknown {', '.join(unknown)}; known: {', '.join(SUITES)}", file=sys.stderr
+        )
+        return 2
+    print(f"torch {torch.__version__}, Python {platform.python_version()}, {platform.processor()}")
+    entries: list[Entry] = []
+    for name in names:
+        print(f"measuring {name} ...", file=sys.stderr)
+        entries += SUITES[name]()
+    width = max(len(e.name) for e in entries)
+    print(f"{'name':{width}}  ratio  spread  against")
+    for e in entries:
+        print(f"{e.name:{width}}  {e.ratio:5.2f}  {e.spread:6.2f}  {e.against}")
+    LATEST.write_text(json.dumps([e.plain() for e in entries], indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,137 @@
+"""Everything the README says to type is typed here, in the README's own words."""
+
+import csv
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+import yaml
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+BY_CI = {"make quickstart", "make test"}
+"""Run by .ci/run, which this test is part of."""
+NEEDS_NETWORK = {"oclgrid data cifar10 --download", "oclgrid run cifar10-tenth"}
+BY_OTHER_TESTS = {"mlflow models predict": "tests/platform/test_cell_log.py"}
+
+
+def blocks() -> list[tuple[str, str]]:
+    """Return language and text of the README's code blocks."""
+    return re.findall(r"^```(\w*)\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+
+
+def commands() -> list[str]:
+    lines = [
+        line.split("  #")[0].strip().removeprefix(".venv/bin/")
+        for language, text in blocks()
+        if not language
+        for line in text.replace("\\\n", " ").splitlines()
+    ]
+    return [line for line in lines if line and not line.startswith("|")]
+
+
+def run(command: str, folder: Path, code: int = 0) -> str:
+    arguments = command.removeprefix("oclgrid ").split()
+    result = subprocess.run(
+        [sys.executable, "-m", "oclgrid.platform.cli", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == code, result.stderr
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("readme")
+    (sweep,) = [text for language, text in blocks() if language == "yaml"]
+    (folder / "my-first.yaml").write_text(sweep)
+    return folder
+
+
+def test_every_command_is_run_by_a_test() -> None:
+    here = Path(__file__).read_text()
+    for command in commands():
+        if command in BY_CI:
+            assert command in (ROOT / ".ci" / "run").read_text()
+        elif "mlflow models predict" in command:
+            assert (
+                '"models", "predict"'
+                in (ROOT / BY_OTHER_TESTS["mlflow models predict"]).read_text()
+            )
+        else:
+            assert here.count(f'"{command}"') >= 1, command
+
+
+def test_the_sweep_file_plans_runs_and_makes_a_table(folder: Path) -> None:
+    plan = run("oclgrid plan my-first.yaml", folder)
+    assert "8 cells: 8 missing" in plan
+    assert not (folder / "oclgrid-store").exists()
+    shown = run("oclgrid run my-first.yaml", folder)
+    assert shown.count("| digits") == 4
+    text = run("oclgrid table my-first.yaml --format csv --no-seconds", folder)
+    rows = list(csv.DictReader(text.splitlines()))
+    assert [(r["memory"], r["method"], r["n"]) for r in rows] == [
+        (memory, method, "2") for memory in ("50", "200") for method in ("er", "sdaf")
+    ]
+    assert all(0 < float(r["E_mean"]) <= 1 and float(r["E_std"]) >= 0 for r in rows)
+    started = time.monotonic()
+    again = run("oclgrid run my-first.yaml", folder)
+    assert again.splitlines()[2:] == shown.splitlines()[2:]
+    assert time.monotonic() - started < 60
+
+
+def test_the_ui_serves_the_runs_until_it_is_stopped(folder: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    assert "oclgrid ui" in commands()
+    ui = subprocess.Popen(
+        [sys.executable, "-m", "oclgrid.platform.cli", "ui", "--port", str(port)],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert ui.stdout is not None
+    line = ui.stdout.readline()
+    assert f"http://127.0.0.1:{port}" in line
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/") as page:
+        assert b"<title>MLflow</title>" in page.read()
+    os.kill(ui.pid, signal.SIGINT)
+    assert ui.wait(timeout=60) == 0
+    ui.stdout.close()
+
+
+def test_listings_name_what_there_is(tmp_path: Path) -> None:
+    text = run("oclgrid list", tmp_path)
+    for name in ("er", "scr", "sdaf", "digits", "cifar10", "quickstart", "cifar10-tenth"):
+        assert name in text
+
+
+def test_the_commands_that_need_the_network_are_sound_up_to_it(tmp_path: Path) -> None:
+    assert set(commands()) >= NEEDS_NETWORK
+    assert "3 missing" in run("oclgrid plan cifar10-tenth", tmp_path)
+    told = run(f"oclgrid data cifar10 --data {tmp_path}", tmp_path, code=2)
+    assert "oclgrid data cifar10 --download" in told
+
+
+def test_the_table_shown_is_of_the_quickstart_as_it_is_now() -> None:
+    preset = yaml.safe_load((ROOT / "search_spaces/presets/quickstart.yaml").read_text())
+    shown = [line.split("|")[1:5] for line in README.splitlines() if line.startswith("| digits")]
+    methods = [(cells[1].strip(), cells[2].strip()) for cells in shown]
+    assert methods == [
+        (str(m), k) for m in preset["cells"]["memory"] for k in preset["cells"]["method"]
+    ]
+    assert {cells[3].strip() for cells in shown} == {str(preset["cells"]["orders"])}
