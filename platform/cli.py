@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from oclgrid.platform.environment import prepare
+
 DONE, SOME_FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
@@ -14,11 +16,13 @@ class _Parser(argparse.ArgumentParser):
     """Errors are one line on standard error."""
 
     def error(self, message: str) -> NoReturn:
+        message = " ".join(message.split())
         self.exit(BAD_INPUT, f"{self.prog}: {message}; see `{self.prog} --help`\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code."""
+    prepare()
     options = _parser().parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
     from oclgrid.trainables.schema import SpecError
@@ -241,16 +245,18 @@ def _data(options: Any) -> int:
     chosen = [dataset(options.dataset)] if options.dataset else list(DATASETS.values())
     if options.download and not options.dataset:
         raise SpecError("--download needs the name of a dataset")
-    print(f"data folder: {root}", file=sys.stderr)
-    is_complete = True
+    if not options.dataset:
+        print(f"data folder: {root}")
     for info in chosen:
         try:
             load(info, root, download=options.download)
             state = "complete"
         except SpecError as error:
-            is_complete, state = False, str(error)
+            if options.dataset:
+                raise
+            state = str(error)
         print(f"{info.name:10} {state}")
-    return DONE if is_complete or not options.dataset else BAD_INPUT
+    return DONE
 
 
 def _list(options: Any) -> int:

@@ -14,8 +14,10 @@ import ray
 from ray import tune
 from ray.tune.experiment import Trial
 
+from oclgrid.platform.board import Board
+from oclgrid.platform.environment import ENVIRONMENT
 from oclgrid.search_spaces.sweep import Resources
-from oclgrid.trainables.cell import Assignment, Board, CellTrainable
+from oclgrid.trainables.cell import Assignment, CellTrainable
 from oclgrid.trainables.loop import Progress
 from oclgrid.trainables.schema import SpecError
 
@@ -23,17 +25,6 @@ LOST_WORKERS = 10
 """How often a trial may lose its worker, its node or the store before it counts as failed."""
 AUTO_GPU_SHARE = 0.25
 OBJECT_STORE_BYTES = 256 * 2**20
-
-RAY_ENVIRONMENT = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # stay on 127.0.0.1
-    "RAY_AIR_NEW_OUTPUT": "0",
-    "RAY_DEDUP_LOGS": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
-    "TUNE_WARN_SLOW_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "1000",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +39,6 @@ class Cluster:
     """Ray, started here or joined, for as long as one command lasts."""
 
     def __init__(self, address: str | None, *, cpus: int | None) -> None:
-        os.environ.update({k: os.environ.get(k, v) for k, v in RAY_ENVIRONMENT.items()})
         if address is None:
             old_mask = os.umask(0o077)  # Ray writes an access token; it is for this user only
             try:
@@ -64,12 +54,18 @@ class Cluster:
                 os.umask(old_mask)
             _close_token()
         else:
-            ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
+            ray.init(
+                address=address,
+                logging_level=logging.ERROR,
+                log_to_driver=False,
+                runtime_env={"env_vars": ENVIRONMENT},
+            )
         self.board: Any = Board.remote()  # type: ignore[attr-defined]  # made by ray.remote
 
     def progress(self) -> dict[str, Progress]:
         """Return how far each running cell is."""
-        return ray.get(self.board.read.remote(), timeout=10)  # type: ignore[no-any-return]
+        latest: dict[str, dict[str, Any]] = ray.get(self.board.read.remote(), timeout=10)
+        return {cell_id: Progress(**plain) for cell_id, plain in latest.items()}
 
     def request(self, resources: Resources, *, one_node: bool) -> dict[str, float]:
         """Return what one trial asks Ray for; refuse what no node could ever give.

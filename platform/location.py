@@ -23,7 +23,17 @@ class Location:
     @property
     def exists(self) -> bool:
         """Whether there is a store to look at."""
-        return self.folder is None or (self.folder / "mlflow.db").exists()
+        if self.folder is None:
+            return True
+        try:
+            if self.folder.exists() and not self.folder.is_dir():
+                raise NotADirectoryError(20, "not a folder")
+            return (self.folder / "mlflow.db").exists()
+        except OSError as error:
+            raise SpecError(
+                f"cannot look into the store {self.folder} ({error.strerror}); "
+                f"choose another with --store"
+            ) from error
 
     @property
     def reading_uri(self) -> str:

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,6 +104,22 @@ def check_machine(resources: Resources, slots: int | None) -> None:
         raise SpecError(
             f"resources.gpu asks for {resources.gpu} but this machine has no GPU; set it to auto"
         )
+
+
+def check_address(address: str) -> None:
+    """Refuse a Ray cluster that does not answer, which Ray itself would wait for in vain."""
+    host, _, port = address.rpartition(":")
+    if address == "auto":
+        return
+    try:
+        if not host or not port.isdigit():
+            raise OSError(22, "expected HOST:PORT or auto")
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise SpecError(
+            f"no Ray cluster answers at {address} ({reason}); check --address"
+        ) from error
 
 
 def make_plan(sweep: Sweep, location: Location) -> Plan:

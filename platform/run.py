@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 from oclgrid.platform import table
 from oclgrid.platform.display import Display
 from oclgrid.platform.location import Location
-from oclgrid.platform.plan import Plan, check_data, check_machine, content_digest, make_plan
+from oclgrid.platform.plan import (
+    Plan,
+    check_address,
+    check_data,
+    check_machine,
+    content_digest,
+    make_plan,
+)
 from oclgrid.platform.provenance import provenance
 from oclgrid.search_spaces.sweep import Sweep
 from oclgrid.trainables.spec import CellSpec
@@ -47,6 +54,8 @@ def run_sweep(sweep: Sweep, place: Surroundings, display: Display) -> Outcome:
     """Run every cell that has no result yet; return the table and what went wrong."""
     if place.address is None:
         check_machine(sweep.resources, place.slots)
+    else:
+        check_address(place.address)
     with display.phase("checking the data"):
         check_data(sweep.cells, place.data)
     with place.location.claimed():

@@ -1,5 +1,6 @@
 """The embedded tracking server: its life is that of the command that started it."""
 
+import errno
 import os
 import signal
 import socket
@@ -11,17 +12,11 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from oclgrid.platform.environment import ENVIRONMENT
 from oclgrid.trainables.schema import SpecError
 
 START_SECONDS = 120.0
 HOST = "127.0.0.1"
-
-QUIET = {
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "DO_NOT_TRACK": "true",
-    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
-}
-"""No usage reports, and none of the server's job workers, which we have no use for."""
 
 
 class EmbeddedServer:
@@ -48,7 +43,7 @@ class EmbeddedServer:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **QUIET},
+                env={**ENVIRONMENT, **os.environ},
                 start_new_session=True,
             )
 
@@ -105,8 +100,9 @@ def _require_free(port: int) -> None:
         try:
             probe.bind((HOST, port))
         except OSError as error:
+            state = "taken" if error.errno == errno.EADDRINUSE else "not to be had"
             raise SpecError(
-                f"port {port} is taken ({error.strerror}); choose another with --port"
+                f"port {port} is {state} ({error.strerror}); choose another with --port"
             ) from error
 
 

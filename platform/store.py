@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -11,6 +10,7 @@ from typing import Any
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
+from sqlalchemy.exc import SQLAlchemyError
 
 from oclgrid.platform.results import CellRun
 from oclgrid.trainables.datasets import dataset
@@ -28,13 +28,6 @@ EXPERIMENT_TAGS = {
 }
 PARENT = "mlflow.parentRunId"
 PAGE = 1000
-CLIENT_ENVIRONMENT = {
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",  # short calls; who wants to wait longer says so
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
-    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "DO_NOT_TRACK": "true",
-}
 
 
 class Store:
@@ -42,10 +35,8 @@ class Store:
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
-        for name, value in CLIENT_ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
-        self.client = MlflowClient(uri)
         try:
+            self.client = MlflowClient(uri)
             found = self.client.get_experiment_by_name(EXPERIMENT)
             if found is not None and found.lifecycle_stage == "deleted":
                 raise SpecError(
@@ -53,9 +44,11 @@ class Store:
                     f"`mlflow experiments restore -x {found.experiment_id}` or use another --store"
                 )
             self._experiment = found.experiment_id if found else None
-        except MlflowException as error:
-            reason = " ".join(str(error).split())[:200]
-            raise SpecError(f"cannot open the store at {uri}: {reason}; check --store") from error
+        except (MlflowException, SQLAlchemyError, ValueError) as error:
+            if isinstance(error, SpecError):
+                raise
+            reason = str(error)[:150]
+            raise SpecError(f"cannot open the store at {uri}; check --store: {reason}") from error
 
     @property
     def experiment(self) -> str:

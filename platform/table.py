@@ -105,7 +105,7 @@ def to_markdown(table: list[Row], *, seconds: bool = True) -> str:
         if seconds:
             cells.append(_shown(row.values.get(SECONDS), scale=1, digits=0))
         lines.append(cells)
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    widths = [max(3, *(len(line[i]) for line in lines)) for i in range(len(lines[0]))]
     rule = ["-" * w if i < 3 else "-" * (w - 1) + ":" for i, w in enumerate(widths)]
     lines.insert(1, rule)
 

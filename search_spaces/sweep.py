@@ -48,6 +48,9 @@ class Grid:
     def __post_init__(self) -> None:
         if isinstance(self.orders, int) and not 1 <= self.orders <= 10_000:
             raise SpecError(f"cells.orders must lie in [1, 10000], got {self.orders}")
+        for field, values in (("memory", self.memory), ("orders", self.class_orders)):
+            if min(values) < 0:
+                raise SpecError(f"cells.{field} must not be negative, got {min(values)}")
 
     @property
     def class_orders(self) -> tuple[int, ...]:
@@ -124,18 +127,19 @@ def _grids(data: object) -> list[Grid]:
 
 def _configs(grids: list[Grid], overrides: object) -> dict[str, MethodConfig]:
     """Return the resolved config of each method of the sweep."""
-    names = {m for g in grids for m in g.method}
+    names = sorted({m for g in grids for m in g.method})
+    defaults: dict[str, Any] = {name: find(name).config for name in names}
     if not isinstance(overrides, Mapping):
         raise SpecError(f"overrides must map methods to fields, got {shown(overrides)}")
     for name in overrides:
         if name not in names:
             raise unknown("method in overrides", name, names)
     configs = {}
-    for name in sorted(names):
-        config: Any = find(name).config
-        configs[name] = build(config, overrides.get(name, {}), where=f"overrides.{name}")
-        if configs[name].name != name:
+    for name, config in defaults.items():
+        fields = overrides.get(name, {})
+        if isinstance(fields, Mapping) and "name" in fields:
             raise SpecError(f"overrides.{name}.name cannot be changed; remove it")
+        configs[name] = build(config, fields, where=f"overrides.{name}", base=config())
     return configs
 
 

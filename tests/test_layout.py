@@ -135,7 +135,7 @@ def test_only_the_adapter_of_trainables_knows_ray() -> None:
 
 
 def test_only_the_launcher_of_platform_knows_ray() -> None:
-    assert importers("ray", "platform") == {"platform/launch.py"}
+    assert importers("ray", "platform") == {"platform/board.py", "platform/launch.py"}
 
 
 def test_only_the_modules_around_the_store_know_mlflow() -> None:

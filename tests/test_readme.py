@@ -49,7 +49,7 @@ def run(command: str, folder: Path, code: int = 0) -> str:
         text=True,
     )
     assert result.returncode == code, result.stderr
-    return result.stdout
+    return result.stdout or result.stderr
 
 
 @pytest.fixture(scope="module")

@@ -3,11 +3,10 @@
 import logging
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import ray
 import torch
 from ray import tune
 
@@ -50,22 +49,6 @@ class Assignment:
 
     spec: CellSpec
     log: CellLog
-
-
-@ray.remote(num_cpus=0)
-class Board:
-    """Where trials tell how far they are, for whoever watches."""
-
-    def __init__(self) -> None:
-        self._latest: dict[str, Progress] = {}
-
-    def post(self, cell_id: str, progress: Progress) -> None:
-        """Note the latest progress of a cell."""
-        self._latest[cell_id] = progress
-
-    def read(self) -> dict[str, Progress]:
-        """Return the latest progress of every cell that has any."""
-        return self._latest
 
 
 class CellTrainable(tune.Trainable):
@@ -141,5 +124,5 @@ class CellTrainable(tune.Trainable):
         return "cuda"
 
     def _report(self, progress: Progress) -> None:
-        self._board.post.remote(self._todo.spec.cell_id, progress)
+        self._board.post.remote(self._todo.spec.cell_id, asdict(progress))
         self._todo.log.progress(progress)

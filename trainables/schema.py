@@ -9,22 +9,35 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 T = TypeVar("T")
 
+LARGEST = 2**53
+"""Whole numbers up to this are exact in JSON and as floating point."""
+
 
 class SpecError(ValueError):
-    """A request that cannot be carried out as written; its author can mend it."""
+    """A request that cannot be carried out as written; its author can mend it.
+
+    The message is one printable line, whatever the request was.
+    """
+
+    def __init__(self, message: str) -> None:
+        line = "".join(c if c.isprintable() else "?" for c in " ".join(message.split()))
+        super().__init__(line if len(line) <= 390 else line[:387] + "...")
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> SpecError:
     """Return the error for a name that does not exist, with the nearest one that does."""
     choices = sorted(known)
-    near = difflib.get_close_matches(str(name), choices, n=1)
+    near = difflib.get_close_matches(name, choices, n=1) if isinstance(name, str) else []
     hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(choices)}"
     return SpecError(f"unknown {kind} {shown(name)}; {hint}")
 
 
 def shown(value: object) -> str:
     """Return a value as it may stand in a one-line message, however long or odd it is."""
-    text = ascii(value)
+    try:
+        text = ascii(value)
+    except ValueError:  # a whole number of thousands of digits
+        text = "a number too long to write"
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -66,7 +79,7 @@ def coerce(hint: Any, value: object, where: str, base: object = None) -> Any:
     if is_dataclass(hint):
         return build(hint, value, where=where, base=base)  # type: ignore[arg-type]
     if origin is Literal:
-        if not isinstance(value, str | int) or value not in args:
+        if not any(type(value) is type(a) and value == a for a in args):
             wanted = ", ".join(str(a) for a in args)
             raise SpecError(f"{where} must be one of {wanted}; got {shown(value)}")
         return value
@@ -78,9 +91,9 @@ def coerce(hint: Any, value: object, where: str, base: object = None) -> Any:
         if not value:
             raise SpecError(f"{where} must have at least one entry, got an empty list")
         return tuple(coerce(args[0], v, f"{where}[{i}]") for i, v in enumerate(value))
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        if abs(value) > 2**53:
-            raise SpecError(f"{where} must be a number of sensible size, got {shown(value)}")
+    if type(value) is int and abs(value) > LARGEST:
+        raise SpecError(f"{where} must not exceed 2^53 in size, got {shown(value)}")
+    if hint is float and type(value) is int:
         return float(value)
     if type(value) is not hint or (isinstance(value, float) and not math.isfinite(value)):
         raise SpecError(f"{where} must be {_TYPE_NAMES[hint]}, got {shown(value)}")
@@ -88,7 +101,7 @@ def coerce(hint: Any, value: object, where: str, base: object = None) -> Any:
 
 
 def _coerce_union(options: tuple[Any, ...], value: object, where: str) -> Any:
-    errors = []
+    errors: list[str] = []
     for option in options:
         if option is type(None):
             if value is None:
@@ -97,7 +110,8 @@ def _coerce_union(options: tuple[Any, ...], value: object, where: str) -> Any:
         try:
             return coerce(option, value, where)
         except SpecError as error:
-            errors.append(str(error))
+            if str(error) not in errors:
+                errors.append(str(error))
     raise SpecError(" or ".join([errors[0], *(e.removeprefix(f"{where} ") for e in errors[1:])]))
 
 

@@ -51,9 +51,9 @@ class MethodConfig:
 
     def __post_init__(self) -> None:
         for field in ("updates_per_batch", "batch_size", "memory_batch_size"):
-            if getattr(self, field) < 1:
+            if not 1 <= getattr(self, field) <= 100_000:
                 raise SpecError(
-                    f"{self.name}.{field} must be at least 1, got {getattr(self, field)}"
+                    f"{self.name}.{field} must lie in [1, 100000], got {getattr(self, field)}"
                 )
         if not 0 < self.learning_rate <= 100:
             raise SpecError(

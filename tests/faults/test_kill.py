@@ -76,7 +76,8 @@ class Command:
         return found
 
     def assert_nothing_left(self) -> None:
-        deadline = time.monotonic() + 60
+        # After SIGKILL of the driver Ray's agents notice within a minute or so.
+        deadline = time.monotonic() + 240
         while left := self.alive():
             assert time.monotonic() < deadline, f"still running: {left}"
             time.sleep(0.2)
@@ -145,7 +146,7 @@ def test_a_sweep_whose_worker_is_killed_ends_like_an_undisturbed_one(
 ) -> None:
     command = Command(folder, "worker")
     command.until_said("stage 2 of 5")
-    workers = [pid for pid, line in command.alive().items() if "ray::CellTrainable" in line]
+    workers = [pid for pid, line in command.alive().items() if "Trainable.train" in line]
     assert workers
     os.kill(workers[0], signal.SIGKILL)
     assert command.wait() == 0, command.said()

@@ -123,7 +123,28 @@ def mutants(draw: st.DrawFn) -> Any:
     return tree
 
 
-raw_text = st.text(max_size=200) | st.text(st.sampled_from(LOOKS_LIKE_YAML), max_size=200)
+FRAGMENTS = [
+    "sweep: ",
+    "cells: ",
+    "memory: ",
+    "overrides: ",
+    "- ",
+    "? ",
+    ": ",
+    "\n",
+    "  ",
+    "[",
+    "]",
+]
+FRAGMENTS += ["{", "}", ", ", "&a ", "*a", "<<: ", "'", '"', "# ", "|\n", ">\n", "---\n", "...\n"]
+FRAGMENTS += [f"!!{tag} " for tag in ("int", "float", "bool", "null", "str", "binary", "timestamp")]
+FRAGMENTS += [f"!!{tag} " for tag in ("set", "omap", "pairs", "map", "seq", "python/name:os")]
+FRAGMENTS += ["%YAML 1.1\n", "%TAG ! !\n", "!x ", "0x" + "f" * 5000, "9" * 5000, "1:2", ".nan", "x"]
+raw_text = (
+    st.text(max_size=200)
+    | st.text(st.sampled_from(LOOKS_LIKE_YAML), max_size=200)
+    | st.lists(st.sampled_from(FRAGMENTS), max_size=12).map("".join)
+)
 raw_bytes = st.binary(max_size=200) | raw_text.map(lambda t: t.encode("utf-8", "surrogatepass"))
 
 many = settings(

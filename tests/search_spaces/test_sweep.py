@@ -237,7 +237,7 @@ def test_an_unknown_preset_is_refused_with_the_nearest() -> None:
         ({"protocol": "train"}, "cells.protocol must be one of test, validation; got 'train'"),
         ({"stream_fraction": "all"}, "cells.stream_fraction must be a finite number, got 'all'"),
         ({"stream_fraction": float("nan")}, "cells.stream_fraction must be a finite number"),
-        ({"stream_fraction": 10**400}, "cells.stream_fraction must be a number of sensible size"),
+        ({"stream_fraction": 10**400}, "cells.stream_fraction must not exceed 2^53 in size"),
         ({"memory": []}, "cells.memory must have at least one entry, got an empty list"),
         ({"method": []}, "cells.method must have at least one entry, got an empty list"),
         ({"dataset": []}, "cells.dataset must have at least one entry, got an empty list"),
@@ -275,7 +275,7 @@ def test_a_wrong_type_is_told_once() -> None:
     [
         ("er", {"learning_rate": 0}, "learning_rate must lie in (0, 100], got 0.0"),
         ("er", {"learning_rate": "fast"}, "learning_rate must be a finite number, got 'fast'"),
-        ("er", {"batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ("er", {"batch_size": 0}, "batch_size must lie in [1, 100000], got 0"),
         ("er", {"momentum": 1}, "momentum must lie in [0, 1), got 1.0"),
         ("er", {"composition": "x"}, "composition must be one of separate, union; got 'x'"),
         ("er", {"normalise_inputs": 1}, "normalise_inputs must be true or false, got 1"),
@@ -288,7 +288,7 @@ def test_a_wrong_type_is_told_once() -> None:
         ("sdaf", {"rotation_count": True}, "rotation_count must be one of 1, 4; got True"),
         ("sdaf", {"long": {"hue": 0.9}}, "overrides.sdaf.long: hue must lie in [0, 0.5], got 0.9"),
         ("er", {"name": "scr"}, "overrides.er.name cannot be changed; remove it"),
-        ("er", {"name": "a\nb", "batch_size": 0}, "must be at least 1, got 0"),
+        ("er", {"name": "a\nb", "batch_size": 0}, "overrides.er.name cannot be changed; remove it"),
     ],
 )
 def test_an_override_that_does_not_fit_is_refused(

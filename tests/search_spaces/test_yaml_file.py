@@ -99,7 +99,7 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_is_not_read_as_a_file(tmp_path: Path) -> None:
     message = refusal(tmp_path)
-    assert message == f"cannot read {tmp_path}: Is a directory; check the path"
+    assert message == f"cannot read {tmp_path}: it is not a file; check the path"
 
 
 def test_a_file_too_large_to_be_a_sweep_is_refused(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 
 from oclgrid.trainables.datasets import (
     DATASETS,
@@ -96,6 +95,8 @@ def test_every_digit_is_in_both_splits_four_to_one() -> None:
 
 
 def test_digits_are_those_of_scikit_learn_enlarged_and_scaled() -> None:
+    from sklearn.datasets import load_digits  # here, to spare the spawned processes its seconds
+
     published, splits = load_digits(), digits()
     at = {"train": 0, "test": 0}
     count = [0] * 10
@@ -188,7 +189,7 @@ def test_a_damaged_image_is_refused_with_a_remedy(tmp_path: Path) -> None:
     content = cache.read_bytes()
     cache.unlink()
     cache.write_bytes(content.replace(image, bytes(len(image))))
-    with pytest.raises(SpecError, match="is not the published one .* delete it and get it anew"):
+    with pytest.raises(SpecError, match=r"is not the published one .* delete it and get it anew"):
         load(wanted, tmp_path)
 
 

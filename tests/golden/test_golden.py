@@ -1,0 +1,98 @@
+"""Short runs with stored numbers, so that a change meant to change nothing is shown to do so.
+
+Where a change is meant, write the numbers anew, and give the reason in the commit:
+
+    python tests/golden/test_golden.py --write
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from oclgrid.trainables.datasets import DATASETS
+from oclgrid.trainables.loop import Cell
+from oclgrid.trainables.registry import all_methods
+from oclgrid.trainables.spec import CellSpec
+
+STORED = Path(__file__).with_name("golden.json")
+LOSSES = 3
+
+
+class Diary(list[Tensor]):
+    """A list of losses that remembers the first ones after it is cleared."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first: list[float] = []
+
+    def clear(self) -> None:
+        self.first = (self.first + [loss.item() for loss in self])[:LOSSES]
+        super().clear()
+
+
+def run(name: str) -> dict[str, Any]:
+    """Return the numbers of a short cell of that method."""
+    spec = CellSpec(
+        dataset="digits",
+        data_digest=DATASETS["digits"].digest,
+        memory_size=50,
+        class_order=0,
+        seed=0,
+        method=all_methods()[name].config(),  # type: ignore[call-arg]  # all have defaults
+        stream_fraction=0.08,
+    )
+    cell, diary = Cell(spec, Path("/nonexistent")), Diary()
+    cell.method.losses = diary
+    accuracies = []
+    while not cell.is_finished:
+        record = cell.run_stage()
+        accuracies.append(sum(record.accuracies) / len(record.accuracies))
+    return {
+        "cell_id": spec.cell_id,
+        "first_losses": diary.first,
+        "mean_accuracy_by_stage": accuracies,
+        "trained_images": cell.method.trained_images,
+    }
+
+
+def stored() -> dict[str, Any]:
+    content = json.loads(STORED.read_text())
+    assert isinstance(content, dict)
+    return content
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("name", list(all_methods()))
+def test_a_short_run_ends_as_stored(name: str) -> None:
+    found, expected = run(name), stored()[name]
+    assert found["cell_id"] == expected["cell_id"]
+    assert found["trained_images"] == expected["trained_images"]
+    assert found["first_losses"] == pytest.approx(expected["first_losses"], rel=1e-3)
+    # Processors differ in the last bits, and training makes much of them.
+    assert found["mean_accuracy_by_stage"] == pytest.approx(
+        expected["mean_accuracy_by_stage"], abs=0.1
+    )
+
+
+def test_only_methods_that_exist_are_stored() -> None:
+    assert stored().keys() == all_methods().keys()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["--write"]:
+        sys.exit(__doc__)
+    torch.set_num_threads(1)
+    STORED.write_text(json.dumps({name: run(name) for name in all_methods()}, indent=2) + "\n")
