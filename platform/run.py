@@ -138,8 +138,7 @@ class _Filing:
                 self.store.set_status(run.run_id, "KILLED")
         rows = table.rows(self.sweep.cells, found)
         for spec, row in zip(_first_of_groups(self.sweep.cells), rows, strict=True):
-            if row.n:
-                self._file_group(self._group(spec), row)
+            self._file_group(self._group(spec), row)
         self._upload(rows)
         titles = {spec.cell_id: spec.title for spec in self.sweep.cells}
         failed = {titles[c]: e for c, e in errors.items() if e != "interrupted"}
@@ -158,7 +157,8 @@ class _Filing:
             if value.std is not None:
                 numbers[f"{name}_std"] = value.std
         # Under the time of the last cell, not of the filing: filing again changes nothing.
-        self.store.log_numbers(run_id, numbers, step=row.n, at=row.ended_at_ms)
+        if row.n:
+            self.store.log_numbers(run_id, numbers, step=row.n, at=row.ended_at_ms)
         tags = {"dataset": row.dataset, "memory": str(row.memory), "method": row.method}
         self.store.set_tags(run_id, tags)
         self.store.set_status(run_id, "FINISHED" if row.n == row.asked else "KILLED")

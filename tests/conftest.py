@@ -22,3 +22,14 @@ def server_uri(store_folder: Path) -> Iterator[str]:
     with EmbeddedServer(store_folder) as server:
         server.wait()
         yield server.uri
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Train as a trial does; the number of threads can change the last bits."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -102,12 +102,14 @@ class CellTrainable(tune.Trainable):
         """Return the cell as its newest usable checkpoint left it, or new."""
         spec, log = self._todo.spec, self._todo.log
         log.begin()
-        cell = Cell(spec, Path(self._data), device=self._use_share())
+        device = self._use_share()
+        cell = Cell(spec, Path(self._data), device=device)
         for content in log.checkpoints():
             try:
                 cell.resume(content)
             except CheckpointError as error:
                 logger.warning("%s: checkpoint refused: %s", spec.title, error)
+                cell = Cell(spec, Path(self._data), device=device)  # it may be half loaded
                 continue
             log.stage_done(cell.records, None)
             break

@@ -99,11 +99,17 @@ def load(info: Dataset, root: Path, *, download: bool = False) -> Splits:
                 f"({' '.join(str(error).split())}); get it with "
                 f"`oclgrid data {info.name} --download` or name another folder with --data"
             ) from error
-        _write(_checked(info, splits, str(root)), cache)
+        try:
+            _write(_checked(info, splits, str(root)), cache)
+        except OSError as error:
+            raise SpecError(
+                f"cannot write {cache} ({error.strerror}); name a folder with room by --data"
+            ) from error
     try:
-        return _checked(info, _map(cache, info.side), str(cache))
-    except (pa.ArrowInvalid, OSError) as error:
+        splits = _map(cache, info.side)
+    except (pa.ArrowException, OSError, ValueError, IndexError, KeyError) as error:
         raise SpecError(f"{cache} is damaged ({error}); delete it and try again") from error
+    return _checked(info, splits, str(cache))
 
 
 def cache_path(info: Dataset, root: Path) -> Path:
@@ -145,6 +151,9 @@ def _write(splits: Splits, path: Path) -> None:
                     pa.binary(pixels), len(images), [None, pa.py_buffer(images)]
                 )
                 writer.write_batch(pa.record_batch([column, pa.array(part.labels)], schema=schema))
+        mask = os.umask(0)  # mkstemp makes private files; this one is for all users of the folder
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

@@ -14,6 +14,7 @@ from oclgrid.trainables.datasets import dataset, load
 from oclgrid.trainables.maths import metrics
 from oclgrid.trainables.predictor import Predictor, evaluating
 from oclgrid.trainables.registry import find
+from oclgrid.trainables.schema import SpecError
 from oclgrid.trainables.spec import CellSpec
 from oclgrid.trainables.stream import Stream
 
@@ -64,6 +65,11 @@ class Cell:
 
     def __init__(self, spec: CellSpec, data: Path, *, device: str = "cpu") -> None:
         self.spec, self.info = spec, dataset(spec.dataset)
+        if spec.data_digest != self.info.digest:
+            raise SpecError(
+                f"the cell wants {spec.dataset} with digest {spec.data_digest[:16]} but this "
+                f"version knows {self.info.digest[:16]}; read the sweep anew"
+            )
         target = torch.device(device)
         self.stream = Stream(spec, self.info, load(self.info, data), device=target)
         self.method = find(spec.method.name).learner(spec, self.info, self.stream, device=target)
@@ -109,6 +115,7 @@ class Cell:
             watch.batch_done()
         method.end_stage()
         watch.look()
+        watch.require_finite_weights()
 
     def _test(self, predictor: Predictor) -> list[list[int]]:
         classes = self.info.classes
@@ -137,9 +144,12 @@ class Cell:
     def resume(self, content: bytes) -> None:
         """Take over what ``checkpoint`` returned, in this process or another."""
         saved = _read_checkpoint(content, self.spec)
-        self.method.load(saved["method"])
-        self.records = [StageRecord(**r) for r in saved["records"]]
-        self.method.begin_stage(len(self.records) - 1)
+        try:
+            self.records = [StageRecord(**r) for r in saved["records"]]
+            self.method.load(saved["method"])
+            self.method.begin_stage(len(self.records) - 1)
+        except (KeyError, TypeError, AttributeError, RuntimeError, ValueError) as error:
+            raise CheckpointError(f"does not fit this cell: {_first_line(error)}") from error
 
     def predictor(self) -> Predictor:
         """Return the classifier of the last finished stage."""
@@ -150,12 +160,16 @@ def _read_checkpoint(content: bytes, spec: CellSpec) -> dict[str, Any]:
     try:
         saved = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many kinds for a broken or foreign file
-        raise CheckpointError(f"not a readable checkpoint: {error}") from error
+        raise CheckpointError(f"not a readable checkpoint: {_first_line(error)}") from error
     if not isinstance(saved, dict) or saved.get("format") != CHECKPOINT_FORMAT:
         raise CheckpointError(f"not a checkpoint of format {CHECKPOINT_FORMAT}")
-    if saved["cell_id"] != spec.cell_id:
-        raise CheckpointError(f"belongs to cell {saved['cell_id']}, not to {spec.cell_id}")
+    if saved.get("cell_id") != spec.cell_id:
+        raise CheckpointError(f"belongs to cell {saved.get('cell_id')}, not to {spec.cell_id}")
     return saved
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).split(chr(10))[0][:200]}"
 
 
 class _Watch:
@@ -198,6 +212,15 @@ class _Watch:
             )
         )
         self._last, self._images = now, images
+
+    def require_finite_weights(self) -> None:
+        """Fail where the losses looked sound but the network no longer is."""
+        tensors = [t for t in self._method.net.state_dict().values() if t.is_floating_point()]
+        if not torch.stack([t.isfinite().all() for t in tensors]).all():
+            raise DivergedError(
+                f"the network had weights that are no numbers at the end of stage "
+                f"{self._stage + 1}, step {self._step}; lower learning_rate"
+            )
 
 
 def summary(spec: CellSpec, records: list[StageRecord]) -> dict[str, float]:

@@ -52,7 +52,7 @@ class Backbone(nn.Module):
         self.pool = pool
         self.register_buffer("mean", torch.tensor(mean).view(3, 1, 1))
         self.register_buffer("std", torch.tensor(std).view(3, 1, 1))
-        self.is_standardised = tuple(mean) != (0.0, 0.0, 0.0)
+        self.is_standardised = (*mean, *std) != (0.0, 0.0, 0.0, 1.0, 1.0, 1.0)
         self.stem = nn.Conv2d(3, WIDTH, 3, padding=1, bias=False)
         self.bn = nn.BatchNorm2d(WIDTH)
         blocks, inputs = [], WIDTH

@@ -1,6 +1,7 @@
 """Classifiers that turn images into class ids: softmax and nearest class centre."""
 
 import io
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -136,10 +137,11 @@ def fit_centres(
     """
     features = prepared(features_NKD, normalise)
     size = features.shape[-1]
-    if cutoff is None or len(features) < 2:
+    rows = features.flatten(0, 1)
+    if cutoff is None or len(rows) < 2:
         A_DR = torch.eye(size, dtype=features.dtype, device=features.device)
     else:
-        A_DR = whitening(features.flatten(0, 1), cutoff)
+        A_DR = whitening(rows, cutoff)
     centres = class_centres(features, labels_N, classes)
     if normalise and cutoff is None:
         centres = F.normalize(centres, dim=-1)
@@ -172,10 +174,19 @@ def dump(predictor: Predictor) -> bytes:
 
 def restore(content: bytes) -> Predictor:
     """Return the predictor that ``dump`` wrote, in evaluation mode on the CPU."""
-    saved = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    if not isinstance(saved, dict) or saved.get("format") != FORMAT:
-        raise ValueError(f"not a predictor of format {FORMAT}")
-    options, state = saved["options"], saved["state"]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # torch warns of foreign files before it fails
+            saved = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        if saved["format"] != FORMAT:
+            raise ValueError(f"its format is {saved['format']}, not {FORMAT}")
+        with torch.random.fork_rng(devices=[]):  # new layers draw weights, only to be replaced
+            return _rebuilt(saved["options"], saved["state"]).eval()
+    except Exception as error:  # torch raises many kinds for a broken or foreign file
+        raise ValueError(f"not a predictor: {str(error).splitlines()[:1]}") from error
+
+
+def _rebuilt(options: dict[str, Any], state: dict[str, Tensor]) -> Predictor:
     backbone = Backbone(pool=options["pool"], mean=options["mean"], std=options["std"])
     common = (backbone, torch.empty_like(state["class_ids"]), options["rotation_count"])
     predictor: Predictor
@@ -190,4 +201,4 @@ def restore(content: bytes) -> Predictor:
             normalise=options["normalise"],
         )
     predictor.load_state_dict(state)
-    return predictor.eval()
+    return predictor

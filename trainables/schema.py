@@ -5,7 +5,7 @@ import math
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 
@@ -73,10 +73,20 @@ def build(cls: type[T], data: object, *, where: str, base: T | None = None) -> T
         raise SpecError(f"{where}: {error}") from error
 
 
+def check_fields(instance: Any, where: str) -> None:
+    """Give every field of a frozen dataclass its annotated type, or refuse its value."""
+    for name, hint in get_type_hints(type(instance)).items():
+        if get_origin(hint) is not ClassVar:
+            value = coerce(hint, getattr(instance, name), f"{where}.{name}")
+            object.__setattr__(instance, name, value)
+
+
 def coerce(hint: Any, value: object, where: str, base: object = None) -> Any:
     """Return ``value`` as the annotated type, or say what was wanted and what came."""
     origin, args = get_origin(hint), get_args(hint)
     if is_dataclass(hint):
+        if isinstance(value, hint):  # type: ignore[arg-type]  # hint is a class
+            return value
         return build(hint, value, where=where, base=base)  # type: ignore[arg-type]
     if origin is Literal:
         if not any(type(value) is type(a) and value == a for a in args):

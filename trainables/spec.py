@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import torch
 
-from oclgrid.trainables.schema import SpecError
+from oclgrid.trainables.schema import SpecError, check_fields
 
 SPEC_VERSION = 1
 """Raised when the same spec would no longer give the same numbers."""
@@ -42,14 +42,15 @@ class MethodConfig:
     """Reading: the reference only scales to [0, 1]; the other reading standardises channels too."""
     replay_from: Literal["all", "old"] = "all"
     """Reading: the memory batch may hold classes of the current stage, as in the reference, or
-    only those of earlier stages."""
+    only those of earlier stages (SCR then does not train in the first stage)."""
     memory_update: Literal["after", "before"] = "after"
     """Reading: Algorithm 1 updates the memory after the I steps; DualNet's code does so before."""
     short_memory: Literal["all", "repeat", "wait"] = "all"
     """Reading: with fewer exemplars than asked for, train on all there are, draw with
-    repetition, or do not replay until there are enough."""
+    repetition, or replay nothing until there are enough."""
 
     def __post_init__(self) -> None:
+        check_fields(self, self.name)
         for field in ("updates_per_batch", "batch_size", "memory_batch_size"):
             if not 1 <= getattr(self, field) <= 100_000:
                 raise SpecError(
@@ -83,9 +84,10 @@ class CellSpec:
     protocol: Literal["test", "validation"] = "test"
     """What accuracy is measured on: the test set, or a tenth of the training stream held out."""
     stream_fraction: float = 1.0
-    """Share of each class's training images that arrive."""
+    """Share of each class's training images (of those not held out) that arrive."""
 
     def __post_init__(self) -> None:
+        check_fields(self, "cell")
         for field in ("memory_size", "class_order", "seed"):
             if getattr(self, field) < 0:
                 raise SpecError(f"{field} must not be negative, got {getattr(self, field)}")

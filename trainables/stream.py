@@ -80,7 +80,7 @@ class Stream:
             cut = round(len(positions) * VALIDATION_SHARE)
             if self._spec.protocol == "test":
                 cut = 0
-            count = round(len(positions) * self._spec.stream_fraction)
+            count = round((len(positions) - cut) * self._spec.stream_fraction)
             held_out.append(positions[:cut])
             arriving.append(positions[cut : cut + count])
         return np.sort(np.concatenate(arriving)), np.sort(np.concatenate(held_out))

@@ -7,7 +7,6 @@ Where a change is meant, write the numbers anew, and give the reason in the comm
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,8 @@ from oclgrid.trainables.datasets import DATASETS
 from oclgrid.trainables.loop import Cell
 from oclgrid.trainables.registry import all_methods
 from oclgrid.trainables.spec import CellSpec
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 STORED = Path(__file__).with_name("golden.json")
 LOSSES = 3
@@ -65,14 +66,6 @@ def stored() -> dict[str, Any]:
     content = json.loads(STORED.read_text())
     assert isinstance(content, dict)
     return content
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("name", list(all_methods()))

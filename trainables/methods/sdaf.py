@@ -189,6 +189,8 @@ class Sdaf(Method[SdafConfig]):
         """Return the outputs in use: those of classes seen so far, unless all are."""
         if self.config.unseen == "included":
             return head
-        active = nn.Linear(head.in_features, self.rotation_count * self.seen_classes)
+        outputs = self.rotation_count * self.seen_classes
+        active = nn.utils.skip_init(nn.Linear, head.in_features, outputs)
+        assert isinstance(active, nn.Linear)
         active.load_state_dict({k: v[: active.out_features] for k, v in head.state_dict().items()})
         return active.to(self.device)

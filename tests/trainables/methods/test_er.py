@@ -1,5 +1,4 @@
 import copy
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,7 @@ from oclgrid.trainables.methods.er import ErConfig
 from oclgrid.trainables.spec import CellSpec
 from oclgrid.trainables.stream import Batch
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def cell(memory_size: int = 8, **changes: Any) -> Cell:

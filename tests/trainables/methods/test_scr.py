@@ -1,6 +1,5 @@
 import copy
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,7 @@ from oclgrid.trainables.spec import CellSpec
 from oclgrid.trainables.stream import Batch
 from oclgrid.trainables.views import SCR, view
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def cell(**changes: Any) -> Cell:

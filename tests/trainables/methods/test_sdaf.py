@@ -1,6 +1,6 @@
 import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,19 +16,13 @@ from oclgrid.trainables.spec import CellSpec
 from oclgrid.trainables.stream import Batch
 from oclgrid.trainables.views import LONG, SHORT, view
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 K = 4
 OLD, SEEN = 2 * K, 4 * K
 """Extended classes that are old, and seen, in the second stage."""
 GAP = TAU = 0.01
 """So small a gap leaves the outputs alone, and so small a tau_w makes gamma notice it."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @dataclass

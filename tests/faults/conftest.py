@@ -1,0 +1,75 @@
+"""A running `oclgrid run` that can be watched, killed and searched for orphans."""
+
+import os
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+DEADLINE_SECONDS = 300
+
+
+class Command:
+    """A running `oclgrid run`, with every process that comes from it."""
+
+    def __init__(self, folder: Path, store: str) -> None:
+        self.mark = f"OCLGRID_TEST_MARK={uuid.uuid4()}"
+        key, value = self.mark.split("=")
+        self._errors = folder / f"{store}-{value[:8]}.txt"
+        command = [sys.executable, "-m", "oclgrid.platform.cli", "run", "faults.yaml"]
+        with self._errors.open("w") as errors:
+            self._process = subprocess.Popen(
+                [*command, "--store", store],
+                cwd=folder,
+                env={**os.environ, key: value},
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def said(self) -> str:
+        return self._errors.read_text()
+
+    def until_said(self, text: str) -> None:
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while text not in self.said():
+            assert self._process.poll() is None, self.said()
+            assert time.monotonic() < deadline, self.said()
+            time.sleep(0.1)
+
+    def wait(self) -> int:
+        return self._process.wait(timeout=DEADLINE_SECONDS)
+
+    def alive(self) -> dict[int, str]:
+        """Return the command line of every process that inherited our mark and still runs."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                environment = (entry / "environ").read_bytes().split(b"\0")
+                state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
+                if self.mark.encode() in environment and state != "Z":
+                    found[int(entry.name)] = (entry / "cmdline").read_text().replace("\0", " ")
+            except OSError:  # it ended while we looked
+                continue
+        return found
+
+    def assert_nothing_left(self) -> None:
+        # After SIGKILL of the driver Ray's agents notice within a minute or so.
+        deadline = time.monotonic() + 240
+        while left := self.alive():
+            assert time.monotonic() < deadline, f"still running: {left}"
+            time.sleep(0.2)
+
+
+@pytest.fixture(scope="session")
+def start() -> type[Command]:
+    return Command
