@@ -48,6 +48,7 @@ def write_model(predictor: Predictor, folder: Path, *, side: int) -> None:
         loader_module="oclgrid.platform.model",
         data_path=str(data),
         signature=ModelSignature(Schema([images]), Schema([classes])),
+        input_example=np.zeros((1, side, side, 3), dtype=np.uint8),
         pip_requirements=["oclgrid", "mlflow", "torch"],
     )
 

@@ -29,7 +29,7 @@ def spec_with_seed(seed: int) -> CellSpec:
 
 
 @pytest.fixture(scope="module")
-def trained() -> Cell:
+def trained(one_thread: None) -> Cell:
     """A finished cell that keeps a checkpoint of each stage."""
     cell = Cell(spec_with_seed(0), data_root())
     while not cell.is_finished:
