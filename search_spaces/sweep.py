@@ -125,8 +125,8 @@ def _grids(data: object) -> list[Grid]:
     return grids
 
 
-def _configs(grids: list[Grid], overrides: object) -> dict[str, MethodConfig]:
-    """Return the resolved config of each method of the sweep."""
+def _configs(grids: list[Grid], overrides: object) -> dict[tuple[str, str], MethodConfig]:
+    """Return the resolved config of each method of the sweep on each of its datasets."""
     names = sorted({m for g in grids for m in g.method})
     defaults: dict[str, Any] = {name: find(name).config for name in names}
     if not isinstance(overrides, Mapping):
@@ -135,15 +135,16 @@ def _configs(grids: list[Grid], overrides: object) -> dict[str, MethodConfig]:
         if name not in names:
             raise unknown("method in overrides", name, names)
     configs = {}
-    for name, config in defaults.items():
-        fields = overrides.get(name, {})
+    for name, place in sorted({(m, d) for g in grids for m in g.method for d in g.dataset}):
+        fields, config = overrides.get(name, {}), defaults[name]
         if isinstance(fields, Mapping) and "name" in fields:
             raise SpecError(f"overrides.{name}.name cannot be changed; remove it")
-        configs[name] = build(config, fields, where=f"overrides.{name}", base=config())
+        base = config(**config.for_dataset(place))
+        configs[name, place] = build(config, fields, where=f"overrides.{name}", base=base)
     return configs
 
 
-def _cells(grid: Grid, configs: dict[str, MethodConfig]) -> list[CellSpec]:
+def _cells(grid: Grid, configs: dict[tuple[str, str], MethodConfig]) -> list[CellSpec]:
     infos = {name: dataset(name) for name in grid.dataset}
     return [
         CellSpec(
@@ -152,7 +153,7 @@ def _cells(grid: Grid, configs: dict[str, MethodConfig]) -> list[CellSpec]:
             memory_size=memory,
             class_order=order,
             seed=grid.seed,
-            method=configs[method],
+            method=configs[method, name],
             protocol=grid.protocol,
             stream_fraction=grid.stream_fraction,
         )

@@ -3,7 +3,7 @@
 import logging
 import traceback
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -30,6 +30,9 @@ class CellLog(Protocol):
     def checkpoints(self) -> Iterator[bytes]:
         """Yield the whole checkpoints there are, newest first."""
 
+    def checkpoint(self, stage: int) -> bytes | None:
+        """Return the checkpoint of a stage, if it is there and whole."""
+
     def stage_done(self, records: list[StageRecord], checkpoint: bytes | None) -> None:
         """Keep the checkpoint, then the metrics; doing so again changes nothing."""
 
@@ -49,6 +52,8 @@ class Assignment:
 
     spec: CellSpec
     log: CellLog
+    donor: CellLog | None = None
+    """Log of a finished cell with the same training, whose stages need only be tested anew."""
 
 
 class CellTrainable(tune.Trainable):
@@ -85,8 +90,8 @@ class CellTrainable(tune.Trainable):
         cell = self._cell
         seconds = 0.0
         if not cell.is_finished:
-            record = cell.run_stage(self._report)
-            seconds = record.train_seconds + record.inference_seconds
+            self._cell = cell = self._next_stage(cell)
+            seconds = cell.records[-1].train_seconds + cell.records[-1].inference_seconds
             log.stage_done(cell.records, cell.checkpoint())
         if cell.is_finished:
             log.finish(cell.records, cell.predictor())
@@ -97,6 +102,23 @@ class CellTrainable(tune.Trainable):
             "done": cell.is_finished,
             **summary(spec, cell.records),
         }
+
+    def _next_stage(self, cell: Cell) -> Cell:
+        """Return the cell one stage further: tested only, where a donor has trained it already."""
+        donor = self._todo.donor
+        if donor is not None:
+            try:
+                content = donor.checkpoint(len(cell.records) + 1)
+                if content is None:
+                    raise CheckpointError("it is missing or damaged")
+                cell.adopt_stage(content)
+                return cell
+            except CheckpointError as error:
+                logger.warning("%s: trains by itself: %s", self._todo.spec.title, error)
+                self._todo = replace(self._todo, donor=None)
+                cell = self._open()  # it may be half loaded
+        cell.run_stage(self._report)
+        return cell
 
     def _open(self) -> Cell:
         """Return the cell as its newest usable checkpoint left it, or new."""

@@ -4,7 +4,7 @@ import io
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,9 @@ class Progress:
     live: dict[str, float]
 
 
+_RECORD_FIELDS = {f.name for f in fields(StageRecord)}
+
+
 class Cell:
     """One cell in training."""
 
@@ -87,13 +90,27 @@ class Cell:
         started = time.perf_counter()
         self._train(stage, on_progress)
         trained = time.perf_counter()
+        return self._tested(train_seconds=trained - started)
+
+    def adopt_stage(self, content: bytes) -> StageRecord:
+        """Take the next stage from a checkpoint of a cell with the same training; only test it."""
+        saved = _read_checkpoint(content, "training_id", self.spec.training_id)
+        stage = len(self.records)
+        if len(saved["records"]) != stage + 1:
+            raise CheckpointError(f"is not of stage {stage + 1}")
+        self._load(saved, stage)
+        return self._tested(train_seconds=saved["records"][stage]["train_seconds"])
+
+    def _tested(self, *, train_seconds: float) -> StageRecord:
+        """Test on all classes seen so far and keep the record."""
+        started = time.perf_counter()
         confusion = self._test(self.method.predictor())
         record = StageRecord(
-            stage=stage + 1,
+            stage=len(self.records) + 1,
             accuracies=[row[i] / sum(row) for i, row in enumerate(confusion)],
             confusion=confusion,
-            train_seconds=trained - started,
-            inference_seconds=time.perf_counter() - trained,
+            train_seconds=train_seconds,
+            inference_seconds=time.perf_counter() - started,
             trained_images=self.method.trained_images,
             finished_at_ms=time.time_ns() // 1_000_000,
         )
@@ -107,6 +124,7 @@ class Cell:
         for incoming in self.stream.batches(stage):
             if config.memory_update == "before":
                 method.remember(incoming)
+            method.receive(incoming)
             for _ in range(config.updates_per_batch):
                 replay = method.retrieve(incoming)
                 method.learn(incoming, replay)
@@ -134,6 +152,7 @@ class Cell:
         content = {
             "format": CHECKPOINT_FORMAT,
             "cell_id": self.spec.cell_id,
+            "training_id": self.spec.training_id,
             "records": [asdict(r) for r in self.records],
             "method": self.method.state(),
         }
@@ -143,11 +162,14 @@ class Cell:
 
     def resume(self, content: bytes) -> None:
         """Take over what ``checkpoint`` returned, in this process or another."""
-        saved = _read_checkpoint(content, self.spec)
+        saved = _read_checkpoint(content, "cell_id", self.spec.cell_id)
+        self._load(saved, len(saved["records"]) - 1)
+        self.records = [StageRecord(**r) for r in saved["records"]]
+
+    def _load(self, saved: dict[str, Any], stage: int) -> None:
         try:
-            self.records = [StageRecord(**r) for r in saved["records"]]
             self.method.load(saved["method"])
-            self.method.begin_stage(len(self.records) - 1)
+            self.method.begin_stage(stage)
         except (KeyError, TypeError, AttributeError, RuntimeError, ValueError) as error:
             raise CheckpointError(f"does not fit this cell: {_first_line(error)}") from error
 
@@ -156,15 +178,19 @@ class Cell:
         return self.method.predictor()
 
 
-def _read_checkpoint(content: bytes, spec: CellSpec) -> dict[str, Any]:
+def _read_checkpoint(content: bytes, key: str, wanted: str) -> dict[str, Any]:
+    """Return a checkpoint whose ``key`` says that it belongs where it is wanted."""
     try:
         saved = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises many kinds for a broken or foreign file
         raise CheckpointError(f"not a readable checkpoint: {_first_line(error)}") from error
     if not isinstance(saved, dict) or saved.get("format") != CHECKPOINT_FORMAT:
         raise CheckpointError(f"not a checkpoint of format {CHECKPOINT_FORMAT}")
-    if saved.get("cell_id") != spec.cell_id:
-        raise CheckpointError(f"belongs to cell {saved.get('cell_id')}, not to {spec.cell_id}")
+    if saved.get(key) != wanted:
+        raise CheckpointError(f"its {key} is {saved.get(key)}, not {wanted}")
+    records = saved.get("records")
+    if not isinstance(records, list) or not records or set(records[-1]) != _RECORD_FIELDS:
+        raise CheckpointError("its records are not those of this version")
     return saved
 
 

@@ -1,6 +1,7 @@
 """What every method shares: network, optimiser, memory, and Algorithm 1's hooks."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 
 from oclgrid.trainables.datasets import Dataset
 from oclgrid.trainables.memory import Memory, reservoir_update, uniform_retrieval
-from oclgrid.trainables.network import Backbone, feature_size
+from oclgrid.trainables.network import Backbone, Features, feature_size
 from oclgrid.trainables.predictor import (
     Predictor,
     SoftmaxPredictor,
@@ -27,6 +28,10 @@ class Method(ABC, Generic[C]):
 
     about: str
     """The paper behind the method, for `oclgrid list methods`."""
+    views_per_image: int = 1
+    """How many views of an image a training step sees."""
+    stores: str = "exemplars"
+    """What the method keeps between batches besides the network."""
     rotation_count: int = 1
     """K: how many rotations of an image the classifier looks at."""
     config: C
@@ -40,7 +45,9 @@ class Method(ABC, Generic[C]):
         # Layers draw their weights from the global generator: lend it, and give it back.
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(spec.generator("weights").initial_seed())
-            self.net = nn.ModuleDict({"backbone": self._backbone(), **self.heads()})
+            self.net = nn.ModuleDict(
+                {"backbone": self.backbone(self._backbone_options()), **self.heads()}
+            )
         self.net.to(device).to(memory_format=torch.channels_last)
         self.optimiser = torch.optim.SGD(
             self.net.parameters(),
@@ -56,10 +63,15 @@ class Method(ABC, Generic[C]):
         self.live: dict[str, Tensor] = {}
         """Other values worth watching during a stage."""
 
-    def _backbone(self) -> Backbone:
+    def _backbone_options(self) -> dict[str, Any]:
+        options: dict[str, Any] = {"pool": self.config.feature_pool}
         if self.config.normalise_inputs:
-            return Backbone(pool=self.config.feature_pool, mean=self.info.mean, std=self.info.std)
-        return Backbone(pool=self.config.feature_pool)
+            options |= {"mean": self.info.mean, "std": self.info.std}
+        return options
+
+    def backbone(self, options: dict[str, Any]) -> Features:
+        """Return F of the paper."""
+        return Backbone(**options)
 
     @abstractmethod
     def heads(self) -> dict[str, nn.Module]:
@@ -82,16 +94,23 @@ class Method(ABC, Generic[C]):
 
     def retrieve(self, incoming: Batch) -> Batch | None:
         """MemoryRetrieval: a uniform draw; None while there is nothing to draw."""
-        del incoming
-        wanted = self.config.memory_batch_size
+        slots = self.draw_slots(self.config.memory_batch_size)
+        return self.recall(slots) if len(slots) else None
+
+    def draw_slots(self, wanted: int) -> Tensor:
+        """Return slots of the memory, drawn uniformly as the config has it."""
         below = self.old_classes if self.config.replay_from == "old" else None
         slots = uniform_retrieval(self.memory, wanted, generator=self.memory_rng, below=below)
         if len(slots) < wanted and self.config.short_memory == "wait":
-            return None
+            return slots[:0]
         if 0 < len(slots) < wanted and self.config.short_memory == "repeat":
             again = torch.randint(len(slots), (wanted,), generator=self.memory_rng)
             slots = slots[again]
-        return self.stream.fetch(self.memory.indices[slots]) if len(slots) else None
+        return slots
+
+    def recall(self, slots: Tensor) -> Batch:
+        """Return the exemplars in these slots."""
+        return self.stream.fetch(self.memory.indices[slots])
 
     def remember(self, incoming: Batch) -> None:
         """MemoryUpdate: offer the incoming batch to the reservoir."""
@@ -100,6 +119,9 @@ class Method(ABC, Generic[C]):
 
     def end_stage(self) -> None:
         """Do what the method does between stages; most do nothing."""
+
+    def receive(self, incoming: Batch) -> None:
+        """Get ready for an incoming batch, once, before its I steps; most do nothing."""
 
     # Building blocks for ``learn``.
 
@@ -115,12 +137,27 @@ class Method(ABC, Generic[C]):
         self.optimiser.step()
         self.losses.append(loss.detach())
 
+    def gradients(self, loss: Tensor) -> list[Tensor]:
+        """Return the gradient for each parameter of the network; zeros where it has no part."""
+        parameters = list(self.net.parameters())
+        found = torch.autograd.grad(loss, parameters, allow_unused=True)
+        return [
+            torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)
+        ]
+
+    def descend(self, gradients: Sequence[Tensor], loss: Tensor) -> None:
+        """Step along given gradients; ``loss`` is what they are told to belong to."""
+        for parameter, gradient in zip(self.net.parameters(), gradients, strict=True):
+            parameter.grad = gradient
+        self.optimiser.step()
+        self.losses.append(loss.detach())
+
     # What the stage loop needs at the end of a stage.
 
     def predictor(self) -> Predictor:
         """Return the configured classifier, fitted to the memory as it is now."""
         backbone = self.net["backbone"]
-        assert isinstance(backbone, Backbone)
+        assert isinstance(backbone, Features)
         class_ids = torch.tensor(self.stream.sequence, device=self.device)
         if self.config.classifier == "softmax":
             head = self.net["softmax"]
@@ -145,7 +182,7 @@ class Method(ABC, Generic[C]):
         """Return the outputs to predict from; the reference takes all, also of unseen classes."""
         return head
 
-    def _exemplar_features(self, backbone: Backbone) -> Tensor:
+    def _exemplar_features(self, backbone: Features) -> Tensor:
         k = self.rotation_count
         parts = [torch.empty(0, k, self.features_out, device=self.device)]
         for chunk in self.memory.indices[: self.memory.filled].split(250):

@@ -1,5 +1,8 @@
 """The reduced ResNet-18 that all methods share, and the small heads on top of it."""
 
+from itertools import pairwise
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -64,12 +67,58 @@ class Backbone(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return N x D features of N x 3 x H x W images in [0, 1]."""
-        if self.is_standardised:
-            x = (x - self.mean) / self.std
-        maps: Tensor = self.blocks(F.relu(self.bn(self.stem(x))))
+        last = self.maps(self.standardised(x))[-1]
         if self.pool == "global":
-            return maps.mean(dim=(2, 3))
-        return F.avg_pool2d(maps, min(4, maps.shape[-1])).flatten(1)
+            return last.mean(dim=(2, 3))
+        return F.avg_pool2d(last, min(4, last.shape[-1])).flatten(1)
+
+    def standardised(self, x: Tensor) -> Tensor:
+        """Return the images as the first layer takes them."""
+        return (x - self.mean) / self.std if self.is_standardised else x
+
+    def maps(self, x: Tensor) -> list[Tensor]:
+        """Return the feature maps of the four groups of blocks."""
+        outputs = []
+        x = F.relu(self.bn(self.stem(x)))
+        for number, block in enumerate(self.blocks, start=1):
+            x = block(x)
+            if number % 2 == 0:
+                outputs.append(x)
+        return outputs
+
+
+class DualBackbone(nn.Module):
+    """DualNet's features: a small fast net takes in the image, modulated by a slow backbone.
+
+    m_i = fast_i(m_{i-1}) * h_i, where h_i are the slow net's maps. The common backbone has no
+    pooling in its stem, so the first fast block has none either, and sizes match.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.slow = Backbone(**options)
+        widths = [3, *(WIDTH * 2**group for group in range(4))]
+        self.fast = nn.ModuleList(
+            nn.Sequential(
+                nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU()
+            )
+            for inputs, outputs in pairwise(widths)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return N x D features of N x 3 x H x W images in [0, 1]."""
+        x = self.slow.standardised(x)
+        slow_maps = self.slow.maps(x)
+        for number, (fast, slow) in enumerate(zip(self.fast, slow_maps, strict=True)):
+            x = fast(x)
+            if number > 0:
+                x = F.max_pool2d(x, 2, ceil_mode=True)
+            x = x * slow
+        return x.mean(dim=(2, 3))
+
+
+Features = Backbone | DualBackbone
+"""What turns images into features."""
 
 
 def feature_size(side: int, pool: str) -> int:

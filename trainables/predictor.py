@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oclgrid.trainables.maths.centres import class_centres, mean_distance, whitening
-from oclgrid.trainables.network import Backbone
+from oclgrid.trainables.network import Backbone, DualBackbone, Features
 from oclgrid.trainables.views import rotations
 
 FORMAT = 1
@@ -36,9 +36,9 @@ class Predictor(nn.Module):
 
     class_ids: Tensor
 
-    def __init__(self, backbone: Backbone, class_ids: Tensor, rotation_count: int) -> None:
+    def __init__(self, backbone: Features, class_ids: Tensor, rotation_count: int) -> None:
         super().__init__()
-        self.backbone = backbone
+        self.backbone: Features = backbone
         self.rotation_count = rotation_count
         self.register_buffer("class_ids", class_ids)
 
@@ -65,7 +65,7 @@ class SoftmaxPredictor(Predictor):
     """Arg-max over the softmax outputs; with rotations, of the mean log-probability over them."""
 
     def __init__(
-        self, backbone: Backbone, class_ids: Tensor, rotation_count: int, *, head: nn.Linear
+        self, backbone: Features, class_ids: Tensor, rotation_count: int, *, head: nn.Linear
     ) -> None:
         super().__init__(backbone, class_ids, rotation_count)
         self.head = head
@@ -87,7 +87,7 @@ class CentrePredictor(Predictor):
 
     def __init__(
         self,
-        backbone: Backbone,
+        backbone: Features,
         class_ids: Tensor,
         rotation_count: int,
         *,
@@ -113,7 +113,7 @@ def prepared(features: Tensor, normalise: bool) -> Tensor:
 
 
 def fit_centres(
-    backbone: Backbone,
+    backbone: Features,
     class_ids: Tensor,
     rotation_count: int,
     *,
@@ -158,11 +158,13 @@ def fit_centres(
 def dump(predictor: Predictor) -> bytes:
     """Return the predictor as tensors and plain values, readable without unpickling objects."""
     backbone = predictor.backbone
+    resnet = backbone.slow if isinstance(backbone, DualBackbone) else backbone
     options: dict[str, Any] = {
         "rotation_count": predictor.rotation_count,
-        "pool": backbone.pool,
-        "mean": backbone.mean.flatten().tolist(),
-        "std": backbone.std.flatten().tolist(),
+        "is_dual": resnet is not backbone,
+        "pool": resnet.pool,
+        "mean": resnet.mean.flatten().tolist(),
+        "std": resnet.std.flatten().tolist(),
     }
     if isinstance(predictor, CentrePredictor):
         options["normalise"] = predictor.normalise
@@ -187,7 +189,8 @@ def restore(content: bytes) -> Predictor:
 
 
 def _rebuilt(options: dict[str, Any], state: dict[str, Tensor]) -> Predictor:
-    backbone = Backbone(pool=options["pool"], mean=options["mean"], std=options["std"])
+    kind = DualBackbone if options["is_dual"] else Backbone
+    backbone = kind(pool=options["pool"], mean=options["mean"], std=options["std"])
     common = (backbone, torch.empty_like(state["class_ids"]), options["rotation_count"])
     predictor: Predictor
     if "head.weight" in state:

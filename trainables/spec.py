@@ -3,7 +3,7 @@
 import hashlib
 import json
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 
@@ -11,12 +11,16 @@ from oclgrid.trainables.schema import SpecError, check_fields
 
 SPEC_VERSION = 1
 """Raised when the same spec would no longer give the same numbers."""
+INFERENCE_FIELDS = ("classifier", "normalise_features", "eigenvalue_cutoff")
+"""Of a method's config: what a trained network can be classified with, one way or another."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MethodConfig:
     """What every method has; each adds its own fields and defaults below this."""
 
+    trains_as: ClassVar[str] = ""
+    """Name of the method that trains the same network, where only inference differs."""
     name: str
     updates_per_batch: int
     """I of Algorithm 1: training steps on each incoming batch."""
@@ -48,6 +52,12 @@ class MethodConfig:
     short_memory: Literal["all", "repeat", "wait"] = "all"
     """Reading: with fewer exemplars than asked for, train on all there are, draw with
     repetition, or replay nothing until there are enough."""
+
+    @classmethod
+    def for_dataset(cls, dataset: str) -> dict[str, Any]:
+        """Return the defaults that differ on this dataset from those of the fields."""
+        del dataset
+        return {}
 
     def __post_init__(self) -> None:
         check_fields(self, self.name)
@@ -108,15 +118,33 @@ class CellSpec:
         Hashes the whole resolved spec, defaults included, so a changed default
         is a new cell and never a silent reuse of an old result.
         """
-        content = json.dumps(self.resolved, sort_keys=True)
-        return hashlib.sha256(content.encode()).hexdigest()[:16]
+        return _digest(self.resolved)
 
     @property
     def group_id(self) -> str:
         """Name shared by the cells that differ in class order only."""
         content = self.resolved
         del content["class_order"]
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+        return _digest(content)
+
+    @property
+    def training_id(self) -> str:
+        """Name shared by the cells whose training is the same, however they classify."""
+        return _digest({**self._training, "class_order": self.class_order})
+
+    @property
+    def training_group_id(self) -> str:
+        """Name shared by the cells whose training differs in class order only."""
+        return _digest(self._training)
+
+    @property
+    def _training(self) -> dict[str, Any]:
+        content = self.resolved
+        del content["class_order"]
+        content["method"]["name"] = self.method.trains_as or self.method.name
+        for field in INFERENCE_FIELDS:
+            del content["method"][field]
+        return content
 
     @property
     def title(self) -> str:
@@ -132,3 +160,7 @@ class CellSpec:
         key = f"{self.seed}/{self.class_order}/{purpose}/{stage}"
         seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") >> 1
         return torch.Generator().manual_seed(seed)
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from oclgrid.search_spaces.sweep import PRESETS, Sweep, parse_sweep, presets, read_sweep
+from oclgrid.trainables.datasets import DATASETS
 from oclgrid.trainables.methods.scr import ScrConfig
 from oclgrid.trainables.methods.sdaf import SdafConfig
+from oclgrid.trainables.registry import all_methods
 from oclgrid.trainables.schema import SpecError
 from oclgrid.trainables.views import LONG, SCR, SHORT
 
@@ -206,8 +208,8 @@ def test_a_misspelt_key_of_a_view_series_is_refused_with_the_nearest() -> None:
 
 
 def test_a_name_like_no_other_is_refused_with_a_list() -> None:
-    assert "known: er, scr, sdaf" in refusal(lambda: grid(method="qqqqqq"))
-    assert "known: cifar10, digits" in refusal(lambda: grid(dataset="qqqqqq"))
+    assert f"known: {', '.join(all_methods())}" in refusal(lambda: grid(method="qqqqqq"))
+    assert f"known: {', '.join(sorted(DATASETS))}" in refusal(lambda: grid(dataset="qqqqqq"))
     assert "quickstart" in refusal(lambda: read_sweep("qqqqqq"))
 
 

@@ -5,7 +5,7 @@ Shapes: N images (or rows), V views of an image, P projected features, B = N * V
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cosine_similarity
+from torch.nn.functional import cosine_similarity, normalize
 
 
 def supcon(z_NVP: Tensor, labels_N: Tensor, temperature: float) -> Tensor:
@@ -50,3 +50,12 @@ def negative_cosine(p_NP: Tensor, z_NP: Tensor) -> Tensor:
     # Reading: Eq. 7 prints a sum over the views, its prose speaks of an average. We take the
     # mean over all views; a sum, over all or over the two views of a pair, only scales it.
     return -cosine_similarity(p_NP, z_NP.detach(), dim=1).mean()
+
+
+def mean_negative_cosine(p_NVP: Tensor, z_NVP: Tensor) -> Tensor:
+    """Return Eq. 7 with all views of an image as positives: mean of -cos(p_a, z_b), a != b."""
+    p, z = normalize(p_NVP, dim=2), normalize(z_NVP.detach(), dim=2)
+    cosines_NVV = p @ z.mT
+    views = cosines_NVV.shape[1]
+    own = cosines_NVV.diagonal(dim1=1, dim2=2).sum()
+    return (own - cosines_NVV.sum()) / (len(p) * views * (views - 1))

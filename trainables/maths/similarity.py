@@ -1,6 +1,6 @@
-"""Similarity of two representations of the same images.
+"""How alike representations, or gradients, are.
 
-Shapes: N images, D and E features of the first and the second representation.
+Shapes: N images, D and E features of two representations; S subsets, P parameters.
 """
 
 import torch
@@ -25,3 +25,10 @@ def _centred(r_ND: Tensor) -> Tensor:
     r_ND = r_ND.double()
     r_ND = r_ND - r_ND[:1]
     return r_ND - r_ND.mean(dim=0)
+
+
+def largest_cosine(v_NP: Tensor, g_SP: Tensor) -> Tensor:
+    """Return max over s of cos(v_n, g_s), as GSS scores a gradient against those of the memory."""
+    norms_NS = v_NP.norm(dim=1)[:, None] * g_SP.norm(dim=1)
+    cosines_NS: Tensor = (v_NP @ g_SP.T) / norms_NS.clamp(min=1e-8)
+    return cosines_NS.amax(dim=1)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from oclgrid.trainables.method import Method, join
 from oclgrid.trainables.registry import method
+from oclgrid.trainables.schema import SpecError
 from oclgrid.trainables.spec import MethodConfig
 from oclgrid.trainables.stream import Batch
 
@@ -24,6 +25,12 @@ class ErConfig(MethodConfig):
     incoming and memory batch apart; Algorithm 1 could also mean one pass over their union."""
 
 
+def require_separate(config: ErConfig) -> None:
+    """Refuse the union where a method needs the incoming batch's gradient by itself."""
+    if config.composition != "separate":
+        raise SpecError(f"{config.name}.composition must be separate, got {config.composition!r}")
+
+
 @method(ErConfig)
 class Er(Method[ErConfig]):
     """Cross-entropy over the incoming batch and a uniform draw from memory."""
@@ -37,11 +44,12 @@ class Er(Method[ErConfig]):
     def learn(self, incoming: Batch, replay: Batch | None) -> None:
         """Step on the sum of the mean losses of both batches."""
         if self.config.composition == "union":
-            self.step(self._loss(join(incoming, replay)))
+            self.step(self.loss(join(incoming, replay)))
         elif replay is None:
-            self.step(self._loss(incoming))
+            self.step(self.loss(incoming))
         else:
-            self.step(self._loss(incoming) + self._loss(replay))
+            self.step(self.loss(incoming) + self.loss(replay))
 
-    def _loss(self, batch: Batch) -> Tensor:
+    def loss(self, batch: Batch) -> Tensor:
+        """Return the mean cross-entropy of a batch over all outputs."""
         return F.cross_entropy(self.net["softmax"](self.features(batch.images)), batch.labels)

@@ -51,6 +51,7 @@ class Scr(Method[ScrConfig]):
     """SupCon over incoming and memory images, each with one random view of itself (Eq. 3)."""
 
     about = "Mai et al., Supervised Contrastive Replay, CVPR Workshops 2021"
+    views_per_image = 2
 
     def heads(self) -> dict[str, nn.Module]:
         """Return G, the contrastive head."""

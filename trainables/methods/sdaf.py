@@ -12,7 +12,7 @@ from oclgrid.trainables.maths.balance import (
     keep_rate,
     kept_views,
 )
-from oclgrid.trainables.maths.contrast import negative_cosine
+from oclgrid.trainables.maths.contrast import mean_negative_cosine, negative_cosine
 from oclgrid.trainables.method import Method, join
 from oclgrid.trainables.network import mlp
 from oclgrid.trainables.registry import method
@@ -48,6 +48,11 @@ class SdafConfig(MethodConfig):
     rate 0.1 would be a step of 16."""
     kept_mean: Literal["kept", "all"] = "kept"
     """Reading: Eq. 10 divided by the views that were kept (it is called sampling), or by all."""
+    labels: Literal["extended", "original"] = "extended"
+    """Each rotation a class of its own (Eq. 4), or, in the ablation Align, the image's class."""
+    positives: Literal["pair", "image"] = "pair"
+    """Reading of Align: L_SS unchanged, since Eq. 7 never uses labels, or between all 2 K views of
+    an image, as the name suggests."""
     labelled: Literal["both", "long", "short"] = "both"
     """Reading: j is free in Eq. 10; both views carry labels in Eq. 5."""
     keep_draw: Literal["view", "rotation", "image"] = "view"
@@ -92,6 +97,7 @@ class Sdaf(Method[SdafConfig]):
     """Weight-aware balanced cross-entropy on rotations as classes, plus SimSiam between views."""
 
     about = "Yu and Chiu, Contrasting Semantically Distinct Augmentations"
+    views_per_image = 8
 
     def heads(self) -> dict[str, nn.Module]:
         """Return G, P and the softmax layer over K C extended classes."""
@@ -103,8 +109,12 @@ class Sdaf(Method[SdafConfig]):
         return {
             "projector": projector,
             "predictor": mlp(PROJECTED, self.config.predictor_hidden, PROJECTED, norm=norm),
-            "softmax": nn.Linear(self.features_out, self.rotation_count * self.info.classes),
+            "softmax": nn.Linear(self.features_out, self._outputs_per_class * self.info.classes),
         }
+
+    @property
+    def _outputs_per_class(self) -> int:
+        return self.rotation_count if self.config.labels == "extended" else 1
 
     def learn(self, incoming: Batch, replay: Batch | None) -> None:
         """Step on L_WABS + lambda L_SS of all views (Eq. 12)."""
@@ -113,6 +123,8 @@ class Sdaf(Method[SdafConfig]):
         views = [self._view(series, rotated) for series in (self.config.long, self.config.short)]
         features = self._features(views, len(incoming) * self.rotation_count)
         labels = extended_labels(batch.labels, self.rotation_count).repeat(2)  # Eq. 4
+        if self.config.labels == "original":
+            labels = labels // self.rotation_count
         loss = self._classify(features, labels)
         loss = loss + self.config.self_supervised_weight * self._contrast(features)
         self.step(loss)
@@ -138,14 +150,19 @@ class Sdaf(Method[SdafConfig]):
         z = self.net["projector"](features)
         z1, z2 = z.chunk(2)
         p1, p2 = self.net["predictor"](z).chunk(2)
-        loss = (negative_cosine(p1, z2) + negative_cosine(p2, z1)) / 2
+        if self.config.positives == "pair":
+            loss = (negative_cosine(p1, z2) + negative_cosine(p2, z1)) / 2
+        else:
+            shape = (-1, 2 * self.rotation_count, PROJECTED)
+            p_NVP, z_NVP = (torch.stack(pair, dim=1).view(shape) for pair in ((p1, p2), (z1, z2)))
+            loss = mean_negative_cosine(p_NVP, z_NVP)
         if self.config.pair_scale == "sum":
             loss = loss * 2
         return loss * len(z) if self.config.reduction == "sum" else loss
 
     def _classify(self, features: Tensor, labels: Tensor) -> Tensor:
         """L_WABS of Eq. 10 over the views that Eq. 11 keeps."""
-        old, seen = (self.rotation_count * c for c in (self.old_classes, self.seen_classes))
+        old, seen = (self._outputs_per_class * c for c in (self.old_classes, self.seen_classes))
         self.live["gamma"] = rate = self._rate(old, seen)
         kept = self._kept(labels, old, rate)
         logits = self.net["softmax"](features)
@@ -187,10 +204,11 @@ class Sdaf(Method[SdafConfig]):
 
     def softmax_head(self, head: nn.Linear) -> nn.Linear:
         """Return the outputs in use: those of classes seen so far, unless all are."""
-        if self.config.unseen == "included":
-            return head
-        outputs = self.rotation_count * self.seen_classes
-        active = nn.utils.skip_init(nn.Linear, head.in_features, outputs)
+        seen = self.info.classes if self.config.unseen == "included" else self.seen_classes
+        rows = torch.arange(self._outputs_per_class * seen)
+        # Where rotations share an output, each gets a copy: that shifts all scores alike.
+        rows = rows.repeat_interleave(self.rotation_count // self._outputs_per_class)
+        active = nn.utils.skip_init(nn.Linear, head.in_features, len(rows))
         assert isinstance(active, nn.Linear)
-        active.load_state_dict({k: v[: active.out_features] for k, v in head.state_dict().items()})
+        active.load_state_dict({k: v[rows.to(v.device)] for k, v in head.state_dict().items()})
         return active.to(self.device)

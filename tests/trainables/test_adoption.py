@@ -1,0 +1,67 @@
+"""A cell whose training another cell has done takes over its stages and only tests them."""
+
+from dataclasses import replace
+
+import pytest
+
+from oclgrid.search_spaces.sweep import parse_sweep
+from oclgrid.trainables.datasets import data_root
+from oclgrid.trainables.loop import Cell, CheckpointError
+from oclgrid.trainables.spec import CellSpec
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def spec(method: str) -> CellSpec:
+    grid = {"dataset": "digits", "memory": 50, "orders": 1, "method": method}
+    (found,) = parse_sweep(
+        {"sweep": "adoption", "cells": {**grid, "stream_fraction": 0.08}}, where="test"
+    ).cells
+    return found
+
+
+@pytest.fixture(scope="module")
+def donor(one_thread: None) -> list[bytes]:
+    """Checkpoints of a trained SDAF cell, one per stage."""
+    cell = Cell(spec("sdaf"), data_root())
+    checkpoints = []
+    while not cell.is_finished:
+        cell.run_stage()
+        checkpoints.append(cell.checkpoint())
+    return checkpoints
+
+
+def test_only_cells_with_equal_training_share_a_training_id() -> None:
+    sdaf = spec("sdaf")
+    assert spec("sdaf-euclid").training_id == sdaf.training_id
+    assert spec("sdaf-align").training_id != sdaf.training_id
+    assert spec("scl").training_id != spec("scr").training_id
+    assert replace(sdaf, class_order=1).training_id != sdaf.training_id
+    assert replace(sdaf, class_order=1).training_group_id == sdaf.training_group_id
+    assert replace(sdaf, memory_size=51).training_group_id != sdaf.training_group_id
+
+
+def test_adopted_stages_end_like_trained_ones(donor: list[bytes]) -> None:
+    trained, adopted = (Cell(spec("sdaf-euclid"), data_root()) for _ in range(2))
+    for content in donor:
+        trained.run_stage()
+        adopted.adopt_stage(content)
+    assert [r.confusion for r in adopted.records] == [r.confusion for r in trained.records]
+    assert adopted.is_finished
+
+
+def test_training_can_go_on_after_adopted_stages(donor: list[bytes]) -> None:
+    trained, mixed = (Cell(spec("sdaf-euclid"), data_root()) for _ in range(2))
+    mixed.adopt_stage(donor[0])
+    mixed.adopt_stage(donor[1])
+    mixed.run_stage()
+    for _ in range(3):
+        trained.run_stage()
+    assert mixed.records[-1].confusion == trained.records[-1].confusion
+
+
+def test_a_checkpoint_of_another_training_or_stage_is_refused(donor: list[bytes]) -> None:
+    with pytest.raises(CheckpointError, match="training_id"):
+        Cell(spec("sdaf-align"), data_root()).adopt_stage(donor[0])
+    with pytest.raises(CheckpointError, match="is not of stage 1"):
+        Cell(spec("sdaf-euclid"), data_root()).adopt_stage(donor[1])
