@@ -1,15 +1,16 @@
-"""The methods by name, found by walking the folder ``methods/``."""
+"""The methods by name: those in the folder ``methods/`` and those of installed packages."""
 
 import importlib
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cache
+from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
 from oclgrid.trainables import methods as folder
 from oclgrid.trainables.method import Method
-from oclgrid.trainables.schema import unknown
+from oclgrid.trainables.schema import SpecError, unknown
 from oclgrid.trainables.spec import MethodConfig
 
 M = TypeVar("M", bound=type[Method[Any]])
@@ -22,6 +23,9 @@ class Entry:
     config: type[MethodConfig]
     learner: type[Method[Any]]
 
+
+ENTRY_POINTS = "oclgrid.methods"
+"""Under this name installed packages offer modules with methods of their own."""
 
 _FOUND: dict[str, Entry] = {}
 
@@ -42,6 +46,15 @@ def method(config: type[MethodConfig]) -> Callable[[M], M]:
 def _walk() -> None:
     for module in pkgutil.iter_modules(folder.__path__, folder.__name__ + "."):
         importlib.import_module(module.name)
+    for point in entry_points(group=ENTRY_POINTS):
+        try:
+            point.load()
+        except Exception as error:  # whatever another package's code may raise
+            package = point.dist.name if point.dist else "?"
+            raise SpecError(
+                f"the method {point.name!r} of the package {package} "
+                f"cannot be loaded ({type(error).__name__}: {error}); mend or uninstall it"
+            ) from error
 
 
 def all_methods() -> dict[str, Entry]:
