@@ -25,7 +25,7 @@ def main() -> int:
             f"benchmarks: unknown {', '.join(unknown)}; known: {', '.join(SUITES)}", file=sys.stderr
         )
         return 2
-    print(f"torch {torch.__version__}, Python {platform.python_version()}, {platform.processor()}")
+    print(f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}")
     entries: list[Entry] = []
     for name in names:
         print(f"measuring {name} ...", file=sys.stderr)

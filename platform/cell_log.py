@@ -60,14 +60,23 @@ class MlflowCellLog:
 
     def checkpoints(self) -> Iterator[bytes]:
         """Yield the checkpoints whose content has the digest in their name, newest first."""
+        return self._checkpoints(None)
+
+    def _checkpoints(self, stage: int | None) -> Iterator[bytes]:
         listed = _patiently(lambda: self._store.client.list_artifacts(self.run_id, CHECKPOINTS))
         names = [(m, f.path) for f in listed if (m := CHECKPOINT_NAME.search(f.path))]
         for match, path in sorted(names, key=lambda n: -int(n[0][1])):
+            if stage not in (None, int(match[1])):
+                continue
             content = self._download(path)
             if hashlib.sha256(content).hexdigest() == match[2]:
                 yield content
             else:
                 logger.warning("%s: %s is damaged; using the stage before", self.spec.title, path)
+
+    def checkpoint(self, stage: int) -> bytes | None:
+        """Return the checkpoint of a stage, if it is there and whole."""
+        return next(self._checkpoints(stage), None)
 
     def _download(self, path: str) -> bytes:
         with tempfile.TemporaryDirectory() as folder:
@@ -118,7 +127,11 @@ class MlflowCellLog:
         self._upload(
             {
                 "accuracy_matrix.csv": _csv(
-                    [["stage", *sequence]] + [[r.stage, *r.accuracies] for r in records]
+                    [["stage", *sequence]]
+                    + [
+                        [r.stage, *r.accuracies, *[""] * (len(sequence) - len(r.accuracies))]
+                        for r in records
+                    ]
                 ),
                 "confusion_matrix.csv": _csv(
                     [["true \\ predicted", *sequence]]

@@ -264,17 +264,27 @@ def _list(options: Any) -> int:
     from oclgrid.trainables.datasets import DATASETS
     from oclgrid.trainables.registry import all_methods
 
-    methods = [(n, e.learner.about) for n, e in all_methods().items()]
-    datasets = [(d.name, d.about) for d in DATASETS.values()]
-    sweeps = [(n, read_sweep(n).about) for n in presets()]
-    everything = {"methods": methods, "datasets": datasets, "sweeps": sweeps}
-    for kind, entries in everything.items():
+    everything = {
+        "methods": _method_lines(all_methods()),
+        "datasets": [f"{d.name:20}{d.about}" for d in DATASETS.values()],
+        "sweeps": [f"{n:20}{read_sweep(n).about}" for n in presets()],
+    }
+    for kind, lines in everything.items():
+        if options.what is None:
+            print(f"{kind}:")
         if options.what in (None, kind):
-            if options.what is None:
-                print(f"{kind}:")
-            for name, about in entries:
-                print(f"  {name:16} {about}")
+            print(*(f"  {line}" for line in lines), sep="\n")
     return DONE
+
+
+def _method_lines(methods: Any) -> list[str]:
+    """Return a line for each method: what a step costs, how it predicts, what it keeps."""
+    lines = [f"{'':15}{'views x updates':17}{'classifier':17}{'keeps':44}paper"]
+    for name, entry in methods.items():
+        config, learner = entry.config(), entry.learner
+        cost = f"{learner.views_per_image} x {config.updates_per_batch}"
+        lines.append(f"{name:15}{cost:17}{config.classifier:17}{learner.stores:44}{learner.about}")
+    return lines
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from ray.tune.experiment import Trial
 
 from oclgrid.platform.board import Board
 from oclgrid.platform.environment import ENVIRONMENT
+from oclgrid.platform.results import INTERRUPTED
 from oclgrid.search_spaces.sweep import Resources
 from oclgrid.trainables.cell import Assignment, CellTrainable
 from oclgrid.trainables.loop import Progress
@@ -43,6 +44,7 @@ class Cluster:
             old_mask = os.umask(0o077)  # Ray writes an access token; it is for this user only
             try:
                 ray.init(
+                    "local",  # whatever RAY_ADDRESS says
                     num_cpus=cpus or os.cpu_count(),
                     include_dashboard=False,
                     object_store_memory=OBJECT_STORE_BYTES,
@@ -112,7 +114,7 @@ class Cluster:
             ),
             asked,
         )
-        errors = dict.fromkeys(assignments, "interrupted")
+        errors = dict.fromkeys(assignments, INTERRUPTED)
         with tempfile.TemporaryDirectory(prefix="oclgrid-tune-") as scratch:
             tuner = tune.Tuner(
                 trainable,

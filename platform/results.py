@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+INTERRUPTED = "interrupted"
+"""Why a cell has not finished, where nothing went wrong with it."""
 NUMBERS = ("E", "A", "F", "beta")
 
 

@@ -3,7 +3,7 @@
 import json
 import tempfile
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from oclgrid.platform.plan import (
     make_plan,
 )
 from oclgrid.platform.provenance import provenance
+from oclgrid.platform.results import INTERRUPTED
 from oclgrid.search_spaces.sweep import Sweep
 from oclgrid.trainables.spec import CellSpec
 
@@ -89,11 +90,24 @@ def _run(sweep: Sweep, plan: Plan, place: Surroundings, display: Display) -> Out
             stages = {c: plan.stage(a.spec) for c, a in assignments.items()}
             cells = {c: a.spec for c, a in assignments.items()}
             slots = cluster.slots(asked)
+            events = Events(display.result, display.retry)
             with display.watching(cells, stages, slots=slots, poll=cluster.progress):
-                events = Events(display.result, display.retry)
-                errors = cluster.run(assignments, asked=asked, data=place.data, events=events)
+                for wave in _waves(plan.todo):
+                    if INTERRUPTED in errors.values():
+                        errors |= {spec.cell_id: INTERRUPTED for spec in wave}
+                        continue
+                    chosen = filing.with_donors([assignments[spec.cell_id] for spec in wave])
+                    errors |= cluster.run(chosen, asked=asked, data=place.data, events=events)
         with display.phase("filing the tables"):
             return filing.close(errors)
+
+
+def _waves(cells: list[CellSpec]) -> list[list[CellSpec]]:
+    """Split the cells so that one with the same training as another comes after it."""
+    first = {spec.training_id: spec for spec in reversed(cells)}
+    leaders = [spec for spec in cells if first[spec.training_id] is spec]
+    followers = [spec for spec in cells if first[spec.training_id] is not spec]
+    return [wave for wave in (leaders, followers) if wave]
 
 
 class _Filing:
@@ -125,6 +139,20 @@ class _Filing:
                 assignments[spec.cell_id] = Assignment(spec, log)
         return assignments
 
+    def with_donors(self, assignments: "list[Assignment]") -> "dict[str, Assignment]":
+        """Return the assignments, with a log to take trained stages from where there is one."""
+        from oclgrid.platform.cell_log import MlflowCellLog
+
+        donors = self.store.donors(a.spec for a in assignments)
+        chosen = {}
+        for assignment in assignments:
+            spec = assignment.spec
+            if spec.training_id in donors:
+                donor = MlflowCellLog(self.store.uri, donors[spec.training_id], spec)
+                assignment = replace(assignment, donor=donor)
+            chosen[spec.cell_id] = assignment
+        return chosen
+
     def _group(self, spec: CellSpec) -> str:
         name = f"{spec.method.name} {spec.dataset} M={spec.memory_size}"
         ids = {"sweep": self.sweep.name, "group_id": spec.group_id}
@@ -141,7 +169,7 @@ class _Filing:
             self._file_group(self._group(spec), row)
         self._upload(rows)
         titles = {spec.cell_id: spec.title for spec in self.sweep.cells}
-        failed = {titles[c]: e for c, e in errors.items() if e != "interrupted"}
+        failed = {titles[c]: e for c, e in errors.items() if e != INTERRUPTED}
         interrupted = len(errors) - len(failed)
         is_done = all(c.cell_id in found and found[c.cell_id].is_finished for c in self.sweep.cells)
         status = "FINISHED" if is_done else "FAILED" if failed else "KILLED"

@@ -5,6 +5,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from mlflow import MlflowClient
@@ -74,6 +75,17 @@ class Store:
                     found[cell_id] = _cell_run(run)
         return found
 
+    def donors(self, specs: Iterable[CellSpec]) -> dict[str, str]:
+        """Return, by training id, the run of a finished cell that trained the same network."""
+        found: dict[str, str] = {}
+        groups = {spec.training_group_id: spec for spec in specs}
+        for group, spec in groups.items():
+            for run in self._search(kind="cell", training_group=group):
+                if run.info.status == "FINISHED":
+                    order = int(run.data.tags["order"])
+                    found[replace(spec, class_order=order).training_id] = str(run.info.run_id)
+        return found
+
     def create_cell(self, spec: CellSpec, *, parent: str, tags: dict[str, str]) -> str:
         """Create the run of a cell that has none; return its id."""
         info = dataset(spec.dataset)
@@ -81,6 +93,7 @@ class Store:
             "kind": "cell",
             "cell_id": spec.cell_id,
             "group_id": spec.group_id,
+            "training_group": spec.training_group_id,
             "dataset": spec.dataset,
             "memory": str(spec.memory_size),
             "order": str(spec.class_order),

@@ -122,7 +122,7 @@ def test_listings_name_what_there_is(tmp_path: Path) -> None:
 
 def test_the_commands_that_need_the_network_are_sound_up_to_it(tmp_path: Path) -> None:
     assert set(commands()) >= NEEDS_NETWORK
-    assert "3 missing" in run("oclgrid plan cifar10-tenth", tmp_path)
+    assert "11 missing" in run("oclgrid plan cifar10-tenth", tmp_path)
     told = run(f"oclgrid data cifar10 --data {tmp_path}", tmp_path, code=2)
     assert "oclgrid data cifar10 --download" in told
 

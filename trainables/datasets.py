@@ -65,6 +65,17 @@ DATASETS = {
             std=(0.2470, 0.2435, 0.2616),
             read=sources.cifar10,
         ),
+        Dataset(
+            name="cifar100",
+            about="CIFAR-100, 60,000 photographs in 100 classes (torchvision's layout)",
+            classes=100,
+            stages=10,
+            side=32,
+            digest="9241c80b67a52f0e22805a247d0bcdfeb0950a529f23a5d4219ad5b51b9d7fc3",
+            mean=(0.5071, 0.4865, 0.4409),
+            std=(0.2673, 0.2564, 0.2762),
+            read=sources.cifar100,
+        ),
     )
 }
 

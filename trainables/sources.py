@@ -1,9 +1,11 @@
 """Read each dataset from where its publisher put it, as uint8 images and labels."""
 
 import gzip
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -64,8 +66,19 @@ def cifar10(root: Path, download: bool) -> Splits:
     """Return CIFAR-10 from torchvision's layout; its MD5 sums are checked before unpickling."""
     from torchvision.datasets import CIFAR10
 
+    return _cifar(CIFAR10, root, download)
+
+
+def cifar100(root: Path, download: bool) -> Splits:
+    """Return CIFAR-100 with its fine labels, like CIFAR-10."""
+    from torchvision.datasets import CIFAR100
+
+    return _cifar(CIFAR100, root, download)
+
+
+def _cifar(kind: Callable[..., Any], root: Path, download: bool) -> Splits:
     try:
-        parts = [CIFAR10(str(root), train=train, download=download) for train in (True, False)]
+        parts = [kind(str(root), train=train, download=download) for train in (True, False)]
     except RuntimeError as error:  # torchvision's word for absent or corrupted files
         raise MissingDataError(str(error)) from error
     train, test = (Images(p.data, np.asarray(p.targets, dtype=np.int64)) for p in parts)
