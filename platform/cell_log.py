@@ -176,6 +176,8 @@ def _patiently(call: Callable[[], T]) -> T:
         try:
             return call()
         except (MlflowException, requests.RequestException, OSError) as error:
+            if isinstance(error, MlflowException) and error.get_http_status_code() in (400, 404):
+                raise  # waiting would not help: the run is gone, or what we sent is refused
             if time.monotonic() + pause > deadline:
                 raise TransientError(f"the store did not answer: {error}") from error
             logger.warning("the store did not answer, trying again: %s", error)

@@ -1,37 +1,36 @@
 """The log of a cell in a real tracking server: nothing lost, nothing doubled, nothing foreign."""
 
 import json
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import mlflow.pyfunc
-import numpy as np
 import pytest
+from mlflow.exceptions import MlflowException
 
 from oclgrid.platform.cell_log import MlflowCellLog
+from oclgrid.platform.model import ClassifierModel
 from oclgrid.platform.provenance import provenance
 from oclgrid.platform.store import Store
 from oclgrid.search_spaces.sweep import parse_sweep
-from oclgrid.trainables.cell import CellTrainable
+from oclgrid.trainables.cell import Assignment, CellTrainable
 from oclgrid.trainables.datasets import data_root, dataset, load
 from oclgrid.trainables.loop import Cell
-from oclgrid.trainables.spec import CellSpec
 
 pytestmark = pytest.mark.slow
 
 
-def spec_with_seed(seed: int) -> CellSpec:
-    grid = {"dataset": "digits", "memory": 50, "orders": 1, "method": "sdaf"}
-    grid |= {"stream_fraction": 0.08, "seed": seed}
-    (spec,) = parse_sweep({"sweep": "log", "cells": grid}, where="test").cells
-    return spec
-
-
 @pytest.fixture(scope="module")
 def trained(one_thread: None) -> Cell:
-    """A finished cell that keeps a checkpoint of each stage."""
-    cell = Cell(spec_with_seed(0), data_root())
+    """A finished cell."""
+    grid = {"dataset": "digits", "memory": 50, "orders": 1, "method": "sdaf"}
+    (spec,) = parse_sweep(
+        {"sweep": "log", "cells": {**grid, "stream_fraction": 0.08}}, where="test"
+    ).cells
+    cell = Cell(spec, data_root())
     while not cell.is_finished:
         cell.run_stage()
     return cell
@@ -87,19 +86,13 @@ def test_a_trial_goes_on_from_the_newest_checkpoint_it_can_use(
     log.stage_done(trained.records[:3], b"whole, but no checkpoint")
     trial = CellTrainable.__new__(CellTrainable)
     trial._assignments, trial._data = {}, str(data_root())
-    trial._todo = _assignment(trained.spec, log)
+    trial._todo = Assignment(trained.spec, log)
     trial._trial_info = None
     cell = trial._open()
     assert len(cell.records) == 2
     while not cell.is_finished:
         cell.run_stage()
     assert [r.confusion for r in cell.records] == [r.confusion for r in trained.records]
-
-
-def _assignment(spec: CellSpec, log: MlflowCellLog):  # type: ignore[no-untyped-def]
-    from oclgrid.trainables.cell import Assignment
-
-    return Assignment(spec, log)
 
 
 def test_a_finished_run_holds_what_people_look_for(log: MlflowCellLog, trained: Cell) -> None:
@@ -130,7 +123,7 @@ def test_the_model_predicts_like_the_cell_in_process_and_by_command(
 ) -> None:
     log.finish(trained.records, trained.predictor())
     images = load(dataset("digits"), data_root()).test.images[:40]
-    expected = [int(c) for c in _classify(trained, images)]
+    expected = ClassifierModel(trained.predictor()).predict(images).tolist()
     mlflow.set_tracking_uri(log.uri)
     model = f"runs:/{log.run_id}/model"
     assert mlflow.pyfunc.load_model(model).predict(images).tolist() == expected
@@ -139,20 +132,8 @@ def test_the_model_predicts_like_the_cell_in_process_and_by_command(
     command = [sys.executable, "-m", "mlflow", "models", "predict", "--model-uri", model]
     command += ["--input-path", str(question), "--output-path", str(answer)]
     command += ["--content-type", "json", "--env-manager", "local"]
-    subprocess.run(command, check=True, env={**_environment(), "MLFLOW_TRACKING_URI": log.uri})
+    subprocess.run(command, check=True, env={**os.environ, "MLFLOW_TRACKING_URI": log.uri})
     assert json.loads(answer.read_text())["predictions"] == expected
-
-
-def _environment() -> dict[str, str]:
-    import os
-
-    return dict(os.environ)
-
-
-def _classify(cell: Cell, images: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
-    from oclgrid.platform.model import ClassifierModel
-
-    return ClassifierModel(cell.predictor()).predict(images)
 
 
 def test_a_failed_run_holds_the_reason_and_the_traceback(log: MlflowCellLog) -> None:
@@ -162,3 +143,11 @@ def test_a_failed_run_holds_the_reason_and_the_traceback(log: MlflowCellLog) -> 
     assert run.data.tags["error"] == "DivergedError: the loss was nan"
     names = {f.path for f in Store(log.uri).client.list_artifacts(log.run_id)}
     assert "error.txt" in names
+
+
+def test_a_run_that_is_gone_is_not_waited_for(server_uri: str, trained: Cell) -> None:
+    log = MlflowCellLog(server_uri, "0" * 32, trained.spec)
+    started = time.monotonic()
+    with pytest.raises(MlflowException, match="not found"):
+        log.begin()
+    assert time.monotonic() - started < 60
