@@ -1,80 +1,24 @@
 import copy
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from slow_twins import SMALL, assert_same, gradients, mean_loss, move, second_stage, toy_cell
 from torch import Tensor, nn
 
-from oclgrid.trainables.datasets import DATASETS
 from oclgrid.trainables.loop import Cell
 from oclgrid.trainables.methods.agem import AgemConfig
 from oclgrid.trainables.schema import SpecError
-from oclgrid.trainables.spec import CellSpec
 from oclgrid.trainables.stream import Batch
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def cell(memory_size: int = 12, **changes: Any) -> Cell:
-    config = AgemConfig(**{"batch_size": 4, "memory_batch_size": 4, **changes})
-    spec = CellSpec(
-        dataset="digits",
-        data_digest=DATASETS["digits"].digest,
-        memory_size=memory_size,
-        class_order=0,
-        seed=0,
-        method=config,
-        stream_fraction=0.1,
-    )
-    return Cell(spec, Path("/nonexistent"))
+    return toy_cell(AgemConfig(**{**SMALL, **changes}), memory_size)
 
 
 def in_second_stage(**changes: Any) -> tuple[Cell, Batch]:
     """Return a cell whose memory holds eight old and four new images, and the next batch."""
-    one = cell(**changes)
-    one.method.begin_stage(0)
-    old = one.stream.batches(0)
-    for _ in range(2):
-        one.method.remember(next(old))
-    one.method.begin_stage(1)
-    incoming = one.stream.batches(1)
-    one.method.remember(next(incoming))
-    return one, next(incoming)
-
-
-def cross_entropies(net: nn.ModuleDict, batch: Batch) -> list[Tensor]:
-    """-log p of each image's own class, image by image, from one forward pass."""
-    outputs = net["softmax"](net["backbone"](batch.images))
-    pairs = zip(outputs, batch.labels, strict=True)
-    return [-torch.log(torch.exp(z[y]) / torch.exp(z).sum()) for z, y in pairs]
-
-
-def mean_loss(net: nn.ModuleDict, batch: Batch) -> Tensor:
-    return torch.stack(cross_entropies(net, batch)).mean()
-
-
-def gradients(net: nn.ModuleDict, loss: Tensor) -> list[Tensor]:
-    return list(torch.autograd.grad(loss, list(net.parameters()), materialize_grads=True))
-
-
-def move(net: nn.ModuleDict, along: list[Tensor], rate: float = 0.1) -> None:
-    """theta <- theta - rate * gradient, parameter by parameter."""
-    with torch.no_grad():
-        for parameter, gradient in zip(net.parameters(), along, strict=True):
-            parameter.copy_(parameter - rate * gradient)
-
-
-def assert_same(net: nn.ModuleDict, twin: nn.ModuleDict) -> None:
-    for name, value in net.state_dict().items():
-        assert torch.allclose(value, twin.state_dict()[name], atol=2e-5, rtol=1e-4), name
+    return second_stage(cell(**changes), old=2, new=1)
 
 
 def inner(a: list[Tensor], b: list[Tensor]) -> float:

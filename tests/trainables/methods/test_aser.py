@@ -1,76 +1,19 @@
 import copy
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from slow_twins import SMALL, assert_same, clone, gradients, mean_loss, move, second_stage, toy_cell
+from torch import Tensor
 
-from oclgrid.trainables.datasets import DATASETS
 from oclgrid.trainables.loop import Cell
 from oclgrid.trainables.methods.aser import AserConfig
 from oclgrid.trainables.schema import SpecError
-from oclgrid.trainables.spec import CellSpec
 from oclgrid.trainables.stream import Batch
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def cell(memory_size: int = 24, **changes: Any) -> Cell:
-    config = AserConfig(
-        **{"batch_size": 4, "memory_batch_size": 4, "samples_per_class": 2, **changes}
-    )
-    spec = CellSpec(
-        dataset="digits",
-        data_digest=DATASETS["digits"].digest,
-        memory_size=memory_size,
-        class_order=0,
-        seed=0,
-        method=config,
-        stream_fraction=0.1,
-    )
-    return Cell(spec, Path("/nonexistent"))
-
-
-def clone(generator: torch.Generator) -> torch.Generator:
-    """Return a generator about to make the same draws."""
-    twin = torch.Generator()
-    twin.set_state(generator.get_state())
-    return twin
-
-
-def cross_entropies(net: nn.ModuleDict, batch: Batch) -> list[Tensor]:
-    """-log p of each image's own class, image by image, from one forward pass."""
-    outputs = net["softmax"](net["backbone"](batch.images))
-    pairs = zip(outputs, batch.labels, strict=True)
-    return [-torch.log(torch.exp(z[y]) / torch.exp(z).sum()) for z, y in pairs]
-
-
-def mean_loss(net: nn.ModuleDict, batch: Batch) -> Tensor:
-    return torch.stack(cross_entropies(net, batch)).mean()
-
-
-def gradients(net: nn.ModuleDict, loss: Tensor) -> list[Tensor]:
-    return list(torch.autograd.grad(loss, list(net.parameters()), materialize_grads=True))
-
-
-def move(net: nn.ModuleDict, along: list[Tensor], rate: float = 0.1) -> None:
-    """theta <- theta - rate * gradient, parameter by parameter."""
-    with torch.no_grad():
-        for parameter, gradient in zip(net.parameters(), along, strict=True):
-            parameter.copy_(parameter - rate * gradient)
-
-
-def assert_same(net: nn.ModuleDict, twin: nn.ModuleDict) -> None:
-    for name, value in net.state_dict().items():
-        assert torch.allclose(value, twin.state_dict()[name], atol=2e-5, rtol=1e-4), name
+    return toy_cell(AserConfig(**{**SMALL, "samples_per_class": 2, **changes}), memory_size)
 
 
 class SlowAser:
@@ -166,16 +109,9 @@ class SlowAser:
 
 def full(**changes: Any) -> tuple[Cell, Batch]:
     """Return a cell whose memory was filled in the first stage, and a batch of the second."""
-    one = cell(**changes)
-    one.method.begin_stage(0)
-    for number, incoming in enumerate(one.stream.batches(0)):
-        if number < 7:
-            one.method.remember(incoming)
-    one.method.begin_stage(1)
-    incoming = one.stream.batches(1)
-    one.method.remember(next(incoming))
+    one, incoming = second_stage(cell(**changes), old=7, new=1)
     assert one.method.memory.seen == 32
-    return one, next(incoming)
+    return one, incoming
 
 
 def test_the_memory_is_that_of_a_slow_twin_over_two_stages() -> None:

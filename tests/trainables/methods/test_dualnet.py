@@ -1,51 +1,27 @@
 import copy
-from collections.abc import Iterator
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pytest
+import slow_twins
 import torch
+from slow_twins import SMALL, clone, gradients, move, toy_cell
 from torch import Tensor, nn
 
-from oclgrid.trainables.datasets import DATASETS
 from oclgrid.trainables.loop import Cell
 from oclgrid.trainables.methods.dualnet import DualnetConfig
 from oclgrid.trainables.schema import SpecError
-from oclgrid.trainables.spec import CellSpec
 from oclgrid.trainables.stream import Batch
 from oclgrid.trainables.views import SCR, view
+
+assert_same = partial(slow_twins.assert_same, atol=3e-5, rtol=1e-3)
 
 SCALE = {"updates_per_batch": 2, "slow_rate": 0.002, "look_ahead": 0.5, "learning_rate": 0.02}
 """Slow steps large enough to show."""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def cell(memory_size: int = 8, **changes: Any) -> Cell:
-    config = DualnetConfig(**{"batch_size": 4, "memory_batch_size": 4, **SCALE, **changes})
-    spec = CellSpec(
-        dataset="digits",
-        data_digest=DATASETS["digits"].digest,
-        memory_size=memory_size,
-        class_order=0,
-        seed=0,
-        method=config,
-        stream_fraction=0.1,
-    )
-    return Cell(spec, Path("/nonexistent"))
-
-
-def clone(generator: torch.Generator) -> torch.Generator:
-    """Return a generator about to make the same draws."""
-    twin = torch.Generator()
-    twin.set_state(generator.get_state())
-    return twin
+    return toy_cell(DualnetConfig(**{**SMALL, **SCALE, **changes}), memory_size)
 
 
 def in_second_stage(**changes: Any) -> tuple[Cell, Batch]:
@@ -112,11 +88,6 @@ def slow_phase(net: nn.ModuleDict, of: Cell, incoming: Batch, stage: int) -> tor
             if now.is_floating_point():
                 now.copy_(old[name] + 0.5 * (now - old[name]))
     return draws
-
-
-def assert_same(net: nn.ModuleDict, twin: nn.ModuleDict) -> None:
-    for name, value in net.state_dict().items():
-        assert torch.allclose(value, twin.state_dict()[name], atol=3e-5, rtol=1e-3), name
 
 
 @pytest.mark.parametrize("stage", [0, 1])
@@ -186,10 +157,7 @@ def test_a_fast_step_distils_only_images_whose_own_logits_are_stored() -> None:
         total = total + (t * (torch.log(t) - torch.log(s))).sum()
     # n * the mean over the entries of n known images: their number cancels out.
     loss = loss + 10 * total / 10
-    found = torch.autograd.grad(loss, list(twin.parameters()), materialize_grads=True)
-    with torch.no_grad():
-        for parameter, gradient in zip(twin.parameters(), found, strict=True):
-            parameter.copy_(parameter - 0.02 * gradient)
+    move(twin, gradients(twin, loss), 0.02)
 
     given = method.retrieve(incoming)
     assert given is not None

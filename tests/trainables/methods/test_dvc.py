@@ -1,42 +1,25 @@
 import copy
-from collections.abc import Iterator
 from dataclasses import fields, replace
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pytest
+import slow_twins
 import torch
+from slow_twins import SMALL, clone, gradients, move, second_stage, toy_cell
 from torch import Tensor, nn
 
-from oclgrid.trainables.datasets import DATASETS
 from oclgrid.trainables.loop import Cell
 from oclgrid.trainables.methods.dvc import DvcConfig
 from oclgrid.trainables.schema import SpecError
-from oclgrid.trainables.spec import CellSpec
 from oclgrid.trainables.stream import Batch
 from oclgrid.trainables.views import SCR, ViewParameters, apply, draw
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+assert_same = partial(slow_twins.assert_same, atol=1e-7, rtol=1e-5)
 
 
 def cell(memory_size: int = 12, **changes: Any) -> Cell:
-    config = DvcConfig(**{"batch_size": 4, "memory_batch_size": 4, **changes})
-    spec = CellSpec(
-        dataset="digits",
-        data_digest=DATASETS["digits"].digest,
-        memory_size=memory_size,
-        class_order=0,
-        seed=0,
-        method=config,
-        stream_fraction=0.1,
-    )
-    return doubled(Cell(spec, Path("/nonexistent")))
+    return doubled(toy_cell(DvcConfig(**{**SMALL, **changes}), memory_size))
 
 
 def doubled(one: Cell) -> Cell:
@@ -53,38 +36,7 @@ def doubled(one: Cell) -> Cell:
 
 def in_second_stage(**changes: Any) -> tuple[Cell, Batch]:
     """Return a cell whose memory holds eight old and four new images, and the next batch."""
-    one = cell(**changes)
-    one.method.begin_stage(0)
-    old = one.stream.batches(0)
-    for _ in range(2):
-        one.method.remember(next(old))
-    one.method.begin_stage(1)
-    incoming = one.stream.batches(1)
-    one.method.remember(next(incoming))
-    return one, next(incoming)
-
-
-def clone(generator: torch.Generator) -> torch.Generator:
-    """Return a generator about to make the same draws."""
-    twin = torch.Generator()
-    twin.set_state(generator.get_state())
-    return twin
-
-
-def gradients(net: nn.ModuleDict, loss: Tensor) -> list[Tensor]:
-    return list(torch.autograd.grad(loss, list(net.parameters()), materialize_grads=True))
-
-
-def move(net: nn.ModuleDict, along: list[Tensor], rate: float = 0.1) -> None:
-    """theta <- theta - rate * gradient, parameter by parameter."""
-    with torch.no_grad():
-        for parameter, gradient in zip(net.parameters(), along, strict=True):
-            parameter.copy_(parameter - rate * gradient)
-
-
-def assert_same(net: nn.ModuleDict, twin: nn.ModuleDict) -> None:
-    for name, value in net.state_dict().items():
-        assert torch.allclose(value, twin.state_dict()[name], atol=1e-7), name
+    return second_stage(cell(**changes), old=2, new=1)
 
 
 def softmax(z: Tensor) -> Tensor:

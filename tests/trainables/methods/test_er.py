@@ -1,43 +1,28 @@
 import copy
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pytest
+import slow_twins
 import torch
+from slow_twins import SMALL, descend, second_stage, toy_cell
 from torch import Tensor, nn
 
 from oclgrid.trainables.datasets import DATASETS
 from oclgrid.trainables.loop import Cell
 from oclgrid.trainables.methods.er import ErConfig
-from oclgrid.trainables.spec import CellSpec
 from oclgrid.trainables.stream import Batch
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+assert_same = partial(slow_twins.assert_same, atol=1e-5, rtol=1e-5)
 
 
 def cell(memory_size: int = 8, **changes: Any) -> Cell:
-    config = ErConfig(**{"batch_size": 4, "memory_batch_size": 4, **changes})
-    spec = CellSpec(
-        dataset="digits",
-        data_digest=DATASETS["digits"].digest,
-        memory_size=memory_size,
-        class_order=0,
-        seed=0,
-        method=config,
-        stream_fraction=0.1,
-    )
-    return Cell(spec, Path("/nonexistent"))
+    return toy_cell(ErConfig(**{**SMALL, **changes}), memory_size)
 
 
 def in_second_stage(**changes: Any) -> tuple[Cell, Batch]:
     """Return a cell whose memory holds four old and four new images, and the next batch."""
-    one = cell(**changes)
-    one.method.begin_stage(0)
-    one.method.remember(next(one.stream.batches(0)))
-    one.method.begin_stage(1)
-    incoming = one.stream.batches(1)
-    one.method.remember(next(incoming))
-    return one, next(incoming)
+    return second_stage(cell(**changes), old=1, new=1)
 
 
 def cross_entropy(net: nn.ModuleDict, batch: Batch) -> Tensor:
@@ -47,20 +32,6 @@ def cross_entropy(net: nn.ModuleDict, batch: Batch) -> Tensor:
     for scores, label in zip(outputs, batch.labels, strict=True):
         total = total - torch.log(torch.exp(scores[label]) / torch.exp(scores).sum())
     return total / len(batch)
-
-
-def move(net: nn.ModuleDict, loss: Tensor, rate: float = 0.1) -> None:
-    """theta <- theta - rate * gradient, parameter by parameter."""
-    parameters = list(net.parameters())
-    gradients = torch.autograd.grad(loss, parameters)
-    with torch.no_grad():
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.copy_(parameter - rate * gradient)
-
-
-def assert_same(net: nn.ModuleDict, twin: nn.ModuleDict) -> None:
-    for name, value in net.state_dict().items():
-        assert torch.allclose(value, twin.state_dict()[name], atol=1e-5), name
 
 
 def union(one: Batch, other: Batch) -> Batch:
@@ -78,7 +49,7 @@ def test_a_step_adds_the_means_of_two_forward_passes() -> None:
     assert replay is not None
     one.method.learn(incoming, replay)
     loss = cross_entropy(twin, incoming) + cross_entropy(twin, replay)
-    move(twin, loss)
+    descend(twin, loss)
     assert float(one.method.losses[-1]) == pytest.approx(float(loss.detach()), rel=1e-5)
     assert_same(one.method.net, twin)
 
@@ -88,7 +59,7 @@ def test_a_step_on_the_union_is_one_mean_of_one_forward_pass() -> None:
     replay, twin = one.method.retrieve(incoming), copy.deepcopy(one.method.net)
     assert replay is not None
     one.method.learn(incoming, replay)
-    move(twin, cross_entropy(twin, union(incoming, replay)))
+    descend(twin, cross_entropy(twin, union(incoming, replay)))
     assert_same(one.method.net, twin)
 
 
@@ -100,7 +71,7 @@ def test_the_first_batch_is_trained_on_alone(composition: str) -> None:
     replay = one.method.retrieve(incoming)
     assert replay is None
     one.method.learn(incoming, replay)
-    move(twin, cross_entropy(twin, incoming))
+    descend(twin, cross_entropy(twin, incoming))
     assert_same(one.method.net, twin)
     assert one.method.trained_images == 4
 

@@ -1,47 +1,30 @@
 import copy
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from slow_twins import SMALL, assert_same, gradients, mean_loss, move, toy_cell
+from torch import Tensor
 
-from oclgrid.trainables.datasets import DATASETS
 from oclgrid.trainables.loop import Cell
 from oclgrid.trainables.methods.er import ErConfig
 from oclgrid.trainables.methods.ewc import EwcConfig
 from oclgrid.trainables.registry import find
 from oclgrid.trainables.schema import SpecError
-from oclgrid.trainables.spec import CellSpec
+from oclgrid.trainables.spec import MethodConfig
 from oclgrid.trainables.stream import Batch
 
 RATE = 0.005
 """So low that a penalty of 100, which shows, is stable."""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def cell(memory_size: int = 0, **changes: Any) -> Cell:
-    config = EwcConfig(
-        **{"batch_size": 4, "memory_batch_size": 4, "learning_rate": RATE, **changes}
-    )
-    spec = CellSpec(
-        dataset="digits",
-        data_digest=DATASETS["digits"].digest,
-        memory_size=memory_size,
-        class_order=0,
-        seed=0,
-        method=config,
-        stream_fraction=0.1,
-    )
-    one = Cell(spec, Path("/nonexistent"))
+    return fine(EwcConfig(**{**SMALL, "learning_rate": RATE, **changes}), memory_size)
+
+
+def fine(config: MethodConfig, memory_size: int = 0) -> Cell:
+    one = toy_cell(config, memory_size)
     one.method.net.double()  # rounding would grow over several steps
     return one
 
@@ -50,33 +33,6 @@ def double(batches: Iterator[Batch], count: int) -> Iterator[Batch]:
     """Yield the first batches, as the networks here take them."""
     for _, b in zip(range(count), batches, strict=False):
         yield Batch(b.images.double(), b.labels, b.indices)
-
-
-def cross_entropies(net: nn.ModuleDict, batch: Batch) -> list[Tensor]:
-    """-log p of each image's own class, image by image, from one forward pass."""
-    outputs = net["softmax"](net["backbone"](batch.images))
-    pairs = zip(outputs, batch.labels, strict=True)
-    return [-torch.log(torch.exp(z[y]) / torch.exp(z).sum()) for z, y in pairs]
-
-
-def mean_loss(net: nn.ModuleDict, batch: Batch) -> Tensor:
-    return torch.stack(cross_entropies(net, batch)).mean()
-
-
-def gradients(net: nn.ModuleDict, loss: Tensor) -> list[Tensor]:
-    return list(torch.autograd.grad(loss, list(net.parameters()), materialize_grads=True))
-
-
-def move(net: nn.ModuleDict, along: list[Tensor], rate: float) -> None:
-    """theta <- theta - rate * gradient, parameter by parameter."""
-    with torch.no_grad():
-        for parameter, gradient in zip(net.parameters(), along, strict=True):
-            parameter.copy_(parameter - rate * gradient)
-
-
-def assert_same(net: nn.ModuleDict, twin: nn.ModuleDict) -> None:
-    for name, value in net.state_dict().items():
-        assert torch.allclose(value, twin.state_dict()[name], atol=2e-5, rtol=1e-4), name
 
 
 class SlowEwc:
@@ -181,17 +137,7 @@ def test_the_period_is_counted_from_the_start_of_a_stage() -> None:
 def test_without_a_penalty_it_is_fine_tuning() -> None:
     one, _ = trained((2, 2), penalty_weight=0.0, fisher_period=2)
     entry = find("er")
-    spec = CellSpec(
-        dataset="digits",
-        data_digest=DATASETS["digits"].digest,
-        memory_size=0,
-        class_order=0,
-        seed=0,
-        method=ErConfig(batch_size=4, memory_batch_size=4, learning_rate=RATE),
-        stream_fraction=0.1,
-    )
-    plain = Cell(spec, Path("/nonexistent"))
-    plain.method.net.double()
+    plain = fine(ErConfig(**SMALL, learning_rate=RATE))
     assert isinstance(plain.method, entry.learner)
     for stage in (0, 1):
         plain.method.begin_stage(stage)

@@ -1,58 +1,19 @@
 import copy
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from slow_twins import SMALL, assert_same, clone, descend, mean_loss, second_stage, toy_cell
+from torch import Tensor
 
-from oclgrid.trainables.datasets import DATASETS
 from oclgrid.trainables.loop import Cell
 from oclgrid.trainables.methods.gss import GssConfig
 from oclgrid.trainables.schema import SpecError
-from oclgrid.trainables.spec import CellSpec
 from oclgrid.trainables.stream import Batch
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def cell(memory_size: int = 10, **changes: Any) -> Cell:
-    config = GssConfig(**{"batch_size": 4, "memory_batch_size": 4, **changes})
-    spec = CellSpec(
-        dataset="digits",
-        data_digest=DATASETS["digits"].digest,
-        memory_size=memory_size,
-        class_order=0,
-        seed=0,
-        method=config,
-        stream_fraction=0.1,
-    )
-    return Cell(spec, Path("/nonexistent"))
-
-
-def clone(generator: torch.Generator) -> torch.Generator:
-    """Return a generator about to make the same draws."""
-    twin = torch.Generator()
-    twin.set_state(generator.get_state())
-    return twin
-
-
-def cross_entropies(net: nn.ModuleDict, batch: Batch) -> list[Tensor]:
-    """-log p of each image's own class, image by image, from one forward pass."""
-    outputs = net["softmax"](net["backbone"](batch.images))
-    pairs = zip(outputs, batch.labels, strict=True)
-    return [-torch.log(torch.exp(z[y]) / torch.exp(z).sum()) for z, y in pairs]
-
-
-def mean_loss(net: nn.ModuleDict, batch: Batch) -> Tensor:
-    return torch.stack(cross_entropies(net, batch)).mean()
+    return toy_cell(GssConfig(**{**SMALL, **changes}), memory_size)
 
 
 class SlowGss:
@@ -155,13 +116,7 @@ def test_images_that_enter_an_empty_memory_score_a_tenth() -> None:
 
 def filled() -> tuple[Cell, Batch]:
     """Return a cell whose memory is full of the first stage, and a batch of the second."""
-    one = cell(memory_size=8)
-    one.method.begin_stage(0)
-    batches = one.stream.batches(0)
-    for _ in range(2):
-        one.method.remember(next(batches))
-    one.method.begin_stage(1)
-    return one, next(one.stream.batches(1))
+    return second_stage(cell(memory_size=8), old=2, new=0)
 
 
 def test_a_batch_that_resembles_the_memory_changes_nothing() -> None:
@@ -224,13 +179,8 @@ def test_a_step_is_that_of_experience_replay() -> None:
     replay, twin = one.method.retrieve(incoming), copy.deepcopy(one.method.net)
     assert replay is not None
     one.method.learn(incoming, replay)
-    loss = mean_loss(twin, incoming) + mean_loss(twin, replay)
-    with torch.no_grad():
-        found = torch.autograd.grad(loss, list(twin.parameters()))
-        for parameter, gradient in zip(twin.parameters(), found, strict=True):
-            parameter.copy_(parameter - 0.1 * gradient)
-    for name, value in one.method.net.state_dict().items():
-        assert torch.allclose(value, twin.state_dict()[name], atol=2e-5), name
+    descend(twin, mean_loss(twin, incoming) + mean_loss(twin, replay))
+    assert_same(one.method.net, twin, atol=2e-5, rtol=1e-5)
 
 
 def test_the_paper_configs_compare_with_ten_subsets_of_ten() -> None:

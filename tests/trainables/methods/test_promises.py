@@ -2,18 +2,16 @@
 
 import io
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from slow_twins import toy_cell
 
 import oclgrid.trainables as room
-from oclgrid.trainables.datasets import DATASETS
 from oclgrid.trainables.loop import Cell
 from oclgrid.trainables.registry import all_methods
-from oclgrid.trainables.spec import CellSpec
 from oclgrid.trainables.stream import Batch
 
 METHODS = list(all_methods())
@@ -23,27 +21,10 @@ STATEFUL = {"fisher_period": 1, "momentum": 0.5}
 """So that what a resumption could forget shows within a few steps."""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def cell(name: str, memory_size: int, **changes: Any) -> Cell:
     kind = all_methods()[name].config
     known = {k: v for k, v in changes.items() if k in kind.__dataclass_fields__}
-    spec = CellSpec(
-        dataset="digits",
-        data_digest=DATASETS["digits"].digest,
-        memory_size=memory_size,
-        class_order=2,
-        seed=1,
-        method=kind(**known),
-        stream_fraction=0.1,
-    )
-    return Cell(spec, Path("/nonexistent"))
+    return toy_cell(kind(**known), memory_size, class_order=2, seed=1)
 
 
 def train(one: Cell, incoming: Batch) -> None:

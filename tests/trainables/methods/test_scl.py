@@ -1,69 +1,27 @@
 import copy
-from collections.abc import Iterator
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from slow_twins import SMALL, assert_same, gradients, move, second_stage, toy_cell
 from torch import Tensor, nn
 
-from oclgrid.trainables.datasets import DATASETS
 from oclgrid.trainables.loop import Cell
 from oclgrid.trainables.methods.scl import SclConfig
 from oclgrid.trainables.methods.scr import ScrConfig
 from oclgrid.trainables.predictor import CentrePredictor
 from oclgrid.trainables.schema import SpecError
-from oclgrid.trainables.spec import CellSpec
 from oclgrid.trainables.stream import Batch
 from oclgrid.trainables.views import SCR, view
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def cell(memory_size: int = 10, **changes: Any) -> Cell:
-    config = SclConfig(**{"batch_size": 4, "memory_batch_size": 4, **changes})
-    spec = CellSpec(
-        dataset="digits",
-        data_digest=DATASETS["digits"].digest,
-        memory_size=memory_size,
-        class_order=0,
-        seed=0,
-        method=config,
-        stream_fraction=0.1,
-    )
-    return Cell(spec, Path("/nonexistent"))
-
-
-def gradients(net: nn.ModuleDict, loss: Tensor) -> list[Tensor]:
-    return list(torch.autograd.grad(loss, list(net.parameters()), materialize_grads=True))
-
-
-def move(net: nn.ModuleDict, along: list[Tensor], rate: float = 0.1) -> None:
-    """theta <- theta - rate * gradient, parameter by parameter."""
-    with torch.no_grad():
-        for parameter, gradient in zip(net.parameters(), along, strict=True):
-            parameter.copy_(parameter - rate * gradient)
-
-
-def assert_same(net: nn.ModuleDict, twin: nn.ModuleDict) -> None:
-    for name, value in net.state_dict().items():
-        assert torch.allclose(value, twin.state_dict()[name], atol=2e-5, rtol=1e-4), name
+    return toy_cell(SclConfig(**{**SMALL, **changes}), memory_size)
 
 
 def in_second_stage(**changes: Any) -> tuple[Cell, Batch]:
-    one = cell(**changes)
-    one.method.begin_stage(0)
-    for incoming in one.stream.batches(0):
-        one.method.remember(incoming)
-    one.method.begin_stage(1)
-    return one, next(one.stream.batches(1))
+    return second_stage(cell(**changes), old=None, new=0)
 
 
 def slow_loss(net: nn.ModuleDict, views: list[Tensor], labels: list[int], t: float) -> Tensor:

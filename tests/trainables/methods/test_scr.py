@@ -1,44 +1,29 @@
 import copy
 import math
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pytest
+import slow_twins
 import torch
+from slow_twins import SMALL, descend, second_stage, toy_cell
 from torch import Tensor, nn
 
-from oclgrid.trainables.datasets import DATASETS
 from oclgrid.trainables.loop import Cell
 from oclgrid.trainables.methods.scr import ScrConfig
-from oclgrid.trainables.spec import CellSpec
 from oclgrid.trainables.stream import Batch
 from oclgrid.trainables.views import SCR, view
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+assert_same = partial(slow_twins.assert_same, atol=1e-5, rtol=1e-5)
 
 
 def cell(**changes: Any) -> Cell:
-    config = ScrConfig(**{"batch_size": 4, "memory_batch_size": 4, **changes})
-    spec = CellSpec(
-        dataset="digits",
-        data_digest=DATASETS["digits"].digest,
-        memory_size=10,
-        class_order=0,
-        seed=0,
-        method=config,
-        stream_fraction=0.1,
-    )
-    return Cell(spec, Path("/nonexistent"))
+    return toy_cell(ScrConfig(**{**SMALL, **changes}), 10)
 
 
 def in_second_stage(**changes: Any) -> tuple[Cell, Batch]:
-    one = cell(**changes)
-    one.method.begin_stage(0)
-    for incoming in one.stream.batches(0):
-        one.method.remember(incoming)
-    one.method.begin_stage(1)
-    return one, next(one.stream.batches(1))
+    return second_stage(cell(**changes), old=None, new=0)
 
 
 def slow_loss(
@@ -60,20 +45,6 @@ def slow_loss(
     return total / len(z)
 
 
-def move(net: nn.ModuleDict, loss: Tensor, rate: float = 0.1) -> None:
-    """theta <- theta - rate * gradient, parameter by parameter."""
-    parameters = list(net.parameters())
-    gradients = torch.autograd.grad(loss, parameters)
-    with torch.no_grad():
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.copy_(parameter - rate * gradient)
-
-
-def assert_same(net: nn.ModuleDict, twin: nn.ModuleDict) -> None:
-    for name, value in net.state_dict().items():
-        assert torch.allclose(value, twin.state_dict()[name], atol=1e-5), name
-
-
 @pytest.mark.parametrize("temperature", [0.1, 1.0])
 def test_a_step_contrasts_images_with_one_view_of_each(temperature: float) -> None:
     one, incoming = in_second_stage(temperature=temperature)
@@ -84,7 +55,7 @@ def test_a_step_contrasts_images_with_one_view_of_each(temperature: float) -> No
     others = view(SCR, images, one.spec.generator("views", 1))
     labels = [*replay.labels.tolist(), *incoming.labels.tolist()]
     loss = slow_loss(twin, images, others, labels, temperature)
-    move(twin, loss)
+    descend(twin, loss)
     assert float(one.method.losses[-1]) == pytest.approx(float(loss.detach()), rel=1e-4)
     assert_same(one.method.net, twin)
 
@@ -123,7 +94,7 @@ def test_a_review_steps_through_the_memory_at_a_tenth_of_the_rate() -> None:
         batch = one.stream.fetch(memory.indices[order[start : start + 4]])
         others = view(SCR, batch.images, views)
         loss = slow_loss(twin, batch.images, others, batch.labels.tolist(), 0.1)
-        move(twin, loss, rate=0.01)
+        descend(twin, loss, rate=0.01)
     assert_same(one.method.net, twin)
     assert len(one.method.losses) == 2
 

@@ -2,21 +2,17 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from slow_twins import assert_same, cosine, gradients, move, toy_cell
 from torch import Tensor, nn
 
-from oclgrid.trainables.datasets import DATASETS
 from oclgrid.trainables.loop import Cell
 from oclgrid.trainables.methods.sdaf import SdafConfig
-from oclgrid.trainables.spec import CellSpec
 from oclgrid.trainables.stream import Batch
 from oclgrid.trainables.views import LONG, SHORT, view
-
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 K = 4
 OLD, SEEN = 2 * K, 4 * K
@@ -64,16 +60,7 @@ class Scene:
 
 def cell(**changes: Any) -> Cell:
     config = SdafConfig(**{"batch_size": 2, "memory_batch_size": 2, "temperature": TAU, **changes})
-    spec = CellSpec(
-        dataset="digits",
-        data_digest=DATASETS["digits"].digest,
-        memory_size=4,
-        class_order=0,
-        seed=0,
-        method=config,
-        stream_fraction=0.1,
-    )
-    return Cell(spec, Path("/nonexistent"))
+    return toy_cell(config, 4)
 
 
 def scene(*, stage: int = 1, gap: float = GAP, **changes: Any) -> Scene:
@@ -107,10 +94,6 @@ def rate(gap: float, temperature: float = TAU) -> float:
 def kept_by(draws: Sequence[float], labels: Sequence[int], gamma: float) -> list[bool]:
     """Eq. 11, view by view."""
     return [y < OLD or u < gamma for u, y in zip(draws, labels, strict=True)]
-
-
-def cosine(a: Tensor, b: Tensor) -> Tensor:
-    return (a * b).sum() / (a.square().sum().sqrt() * b.square().sum().sqrt())
 
 
 def slow_loss(
@@ -160,13 +143,8 @@ def assert_step(of: Scene, loss: Tensor) -> None:
     of.cell.method.learn(of.incoming, of.replay)
     expected = float(loss.detach())
     assert float(of.cell.method.losses[-1]) == pytest.approx(expected, rel=1e-4, abs=1e-5)
-    parameters = list(of.twin.parameters())
-    gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
-    with torch.no_grad():
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.copy_(parameter - 0.1 * gradient)
-    for name, value in of.cell.method.net.state_dict().items():
-        assert torch.allclose(value, of.twin.state_dict()[name], atol=2e-5, rtol=1e-3), name
+    move(of.twin, gradients(of.twin, loss))
+    assert_same(of.cell.method.net, of.twin, atol=2e-5, rtol=1e-3)
 
 
 def sampled(of: Scene, gamma: float) -> list[bool]:

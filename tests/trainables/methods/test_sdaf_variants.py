@@ -1,53 +1,31 @@
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from slow_twins import assert_same, cosine, gradients, move, second_stage, toy_cell
 from torch import Tensor, nn
 
-from oclgrid.trainables.datasets import DATASETS
 from oclgrid.trainables.loop import Cell
 from oclgrid.trainables.methods.sdaf import SdafConfig
 from oclgrid.trainables.methods.sdaf_align import SdafAlignConfig
 from oclgrid.trainables.methods.sdaf_euclid import SdafEuclidConfig
 from oclgrid.trainables.methods.sdaf_identity import SdafIdentityConfig
 from oclgrid.trainables.predictor import CentrePredictor
-from oclgrid.trainables.spec import CellSpec
 from oclgrid.trainables.stream import Batch
 from oclgrid.trainables.views import LONG, SHORT, view
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def cell(config: SdafConfig, **changes: Any) -> Cell:
-    spec = CellSpec(
-        dataset="digits",
-        data_digest=DATASETS["digits"].digest,
-        memory_size=4,
-        class_order=0,
-        seed=0,
-        method=replace(config, batch_size=2, memory_batch_size=2, **changes),
-        stream_fraction=0.05,
-    )
-    return Cell(spec, Path("/nonexistent"))
+    method = replace(config, batch_size=2, memory_batch_size=2, **changes)
+    return toy_cell(method, 4, stream_fraction=0.05)
 
 
 def in_second_stage(config: SdafConfig, **changes: Any) -> tuple[Cell, Batch, Batch]:
     """Return a cell, the incoming batch and a replay, with old weights above new ones."""
-    one = cell(config, **changes)
-    one.method.begin_stage(0)
-    one.method.remember(next(one.stream.batches(0)))
-    one.method.begin_stage(1)
-    incoming = next(one.stream.batches(1))
+    one, incoming = second_stage(cell(config, **changes), old=1, new=0)
     head = one.method.net["softmax"]
     assert isinstance(head, nn.Linear)
     with torch.no_grad():  # so that gamma is 1 and all views are kept
@@ -55,10 +33,6 @@ def in_second_stage(config: SdafConfig, **changes: Any) -> tuple[Cell, Batch, Ba
     replay = one.method.retrieve(incoming)
     assert replay is not None
     return one, incoming, replay
-
-
-def cosine(a: Tensor, b: Tensor) -> Tensor:
-    return (a * b).sum() / (a.square().sum().sqrt() * b.square().sum().sqrt())
 
 
 def slow_loss(
@@ -102,13 +76,8 @@ def assert_step(of: Cell, incoming: Batch, replay: Batch, **options: Any) -> Non
     assert float(of.method.live["gamma"]) == 1
     expected = float(loss.detach())
     assert float(of.method.losses[-1]) == pytest.approx(expected, rel=1e-4, abs=1e-5)
-    parameters = list(twin.parameters())
-    found = torch.autograd.grad(loss, parameters, materialize_grads=True)
-    with torch.no_grad():
-        for parameter, gradient in zip(parameters, found, strict=True):
-            parameter.copy_(parameter - 0.1 * gradient)
-    for name, value in of.method.net.state_dict().items():
-        assert torch.allclose(value, twin.state_dict()[name], atol=2e-5, rtol=1e-3), name
+    move(twin, gradients(twin, loss))
+    assert_same(of.method.net, twin, atol=2e-5, rtol=1e-3)
 
 
 def test_align_gives_every_rotation_the_label_of_its_image() -> None:

@@ -1,0 +1,14 @@
+"""Tests of methods train with one thread, and import what they share from `slow_twins`."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parent))  # pytest's importlib mode leaves it to us
+pytest.register_assert_rewrite("slow_twins")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread(one_thread: None) -> None:
+    """Train as a trial does, in every module here."""
