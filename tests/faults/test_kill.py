@@ -76,9 +76,10 @@ def test_a_sweep_whose_driver_is_killed_ends_like_an_undisturbed_one(
     first.until_said("stage 2 of 5")
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
-    first.assert_nothing_left()
     second = start(folder, "driver")
     assert second.wait() == 0, second.said()
+    first.assert_nothing_left()
+    second.assert_nothing_left()
     assert "resumable" in second.said()
     assert table(folder, "driver") == undisturbed
     assert_each_cell_has_one_whole_run(folder, "driver")
