@@ -283,7 +283,7 @@ def test_list_of_one_kind_has_a_line_for_each(
 ) -> None:
     lines = terminal.success("list", kind).splitlines()
     if kind == "methods":
-        assert lines.pop(0).split() == "views x updates classifier keeps paper".split()
+        assert lines.pop(0).split() == ["views", "x", "updates", "classifier", "keeps", "paper"]
     assert [line.split()[0] for line in lines] == names
     assert all(len(line.split()) > 3 for line in lines)
 
