@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import mlflow.pyfunc
@@ -147,7 +146,5 @@ def test_a_failed_run_holds_the_reason_and_the_traceback(log: MlflowCellLog) -> 
 
 def test_a_run_that_is_gone_is_not_waited_for(server_uri: str, trained: Cell) -> None:
     log = MlflowCellLog(server_uri, "0" * 32, trained.spec)
-    started = time.monotonic()
-    with pytest.raises(MlflowException, match="not found"):
+    with pytest.raises(MlflowException, match="not found"):  # a wait ends in TransientError
         log.begin()
-    assert time.monotonic() - started < 60
