@@ -171,7 +171,7 @@ class _Filing:
         titles = {spec.cell_id: spec.title for spec in self.sweep.cells}
         failed = {titles[c]: e for c, e in errors.items() if e != INTERRUPTED}
         interrupted = len(errors) - len(failed)
-        is_done = all(c.cell_id in found and found[c.cell_id].is_finished for c in self.sweep.cells)
+        is_done = all(row.n == row.asked for row in rows)
         status = "FINISHED" if is_done else "FAILED" if failed else "KILLED"
         self.store.set_tags(self._run, {**self._tags, "content": content_digest(self.sweep)})
         self.store.describe(self._run, table.to_markdown(rows))
