@@ -1,0 +1,175 @@
+"""What each command does: takes the parsed options, prints, returns the exit code.
+
+Slow imports stand inside the functions, so that help and refusals come at once.
+"""
+
+import signal
+import sys
+from typing import Any
+
+DONE, SOME_FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+
+def run(options: Any) -> int:
+    """Run every cell that has no result yet, then print the table."""
+    from oclgrid.platform.display import Display
+    from oclgrid.platform.location import find_store
+    from oclgrid.platform.run import Surroundings, run_sweep
+    from oclgrid.search_spaces.sweep import read_sweep
+    from oclgrid.trainables.datasets import data_root
+    from oclgrid.trainables.schema import SpecError
+
+    sweep = read_sweep(options.sweep)
+    if options.slots is not None and not 1 <= options.slots <= 4096:
+        raise SpecError(f"--slots must lie in [1, 4096], got {options.slots}")
+    place = Surroundings(
+        location=find_store(options.store),
+        data=data_root(options.data).resolve(),
+        address=options.address,
+        slots=options.slots,
+    )
+    display = Display()
+    outcome = run_sweep(sweep, place, display)
+    _print_rows(outcome.rows, options)
+    for title, reason in outcome.failed.items():
+        print(f"oclgrid: {title} failed: {reason}", file=sys.stderr)
+    again = f"oclgrid run {options.sweep}"
+    if outcome.interrupted:
+        print(
+            f"oclgrid: interrupted with {outcome.interrupted} cells to go; nothing is lost, "
+            f"go on with `{again}`",
+            file=sys.stderr,
+        )
+        return INTERRUPTED
+    if outcome.failed:
+        print(f"oclgrid: {len(outcome.failed)} cells failed; their runs in `oclgrid ui` hold the "
+              f"traceback (error.txt); after a remedy, `{again}`", file=sys.stderr)  # fmt: skip
+        return SOME_FAILED
+    display.say("compare the runs with `oclgrid ui`")
+    return DONE
+
+
+def plan(options: Any) -> int:
+    """Print which cells are finished or missing, and what they would cost."""
+    from oclgrid.platform.display import clock
+    from oclgrid.platform.location import find_store
+    from oclgrid.platform.plan import make_plan
+    from oclgrid.search_spaces.sweep import read_sweep
+
+    sweep = read_sweep(options.sweep)
+    plan = make_plan(sweep, find_store(options.store))
+    print(plan.told)
+    for spec in plan.todo:
+        run = plan.found.get(spec.cell_id)
+        note = f" after stage {run.stage}" if run and run.stage else ""
+        note += f": {run.error}" if run and run.error else ""
+        print(f"  {plan.state(spec):9} {spec.cell_id}  {spec.title}{note}")
+    seconds, unknown = plan.seconds_left()
+    if seconds:
+        print(f"about {clock(seconds)} of one core, by stages measured in this sweep")
+    if unknown:
+        print(f"no measured stage yet to estimate {unknown} cells by")
+    return DONE
+
+
+def table(options: Any) -> int:
+    """Print the results of a sweep."""
+    from oclgrid.platform.location import find_store
+    from oclgrid.platform.plan import make_plan
+    from oclgrid.platform.table import rows
+    from oclgrid.search_spaces.sweep import read_sweep
+
+    sweep = read_sweep(options.sweep)
+    plan = make_plan(sweep, find_store(options.store))
+    _print_rows(rows(sweep.cells, plan.found), options)
+    if plan.todo:
+        print(
+            f"oclgrid: {len(plan.todo)} of {len(sweep.cells)} cells are not finished; "
+            f"`oclgrid run {options.sweep}` runs them",
+            file=sys.stderr,
+        )
+    return DONE
+
+
+def _print_rows(table: Any, options: Any) -> None:
+    from oclgrid.platform.table import to_csv, to_markdown
+
+    write = to_csv if options.format == "csv" else to_markdown
+    print(write(table, seconds=not options.no_seconds), end="")
+
+
+def ui(options: Any) -> int:
+    """Serve the MLflow UI until interrupted."""
+    from oclgrid.platform.location import find_store
+    from oclgrid.trainables.schema import SpecError
+
+    location = find_store(options.store)
+    if location.folder is None:
+        print(f"the store has its own server: {location.reading_uri}")
+        return DONE
+    if not 1 <= options.port <= 65535:
+        raise SpecError(f"--port must lie in [1, 65535], got {options.port}")
+    if not location.exists:
+        raise SpecError(f"there is no store in {location.folder}; `oclgrid run` makes one")
+    with location.serving(port=options.port) as server:
+        assert server is not None
+        print("starting the MLflow UI ...", file=sys.stderr)
+        server.wait()
+        print(f"MLflow UI: {server.uri} (Ctrl-C to stop)", flush=True)
+        try:
+            signal.pause()
+        except KeyboardInterrupt:
+            print("stopped", file=sys.stderr)
+    return DONE
+
+
+def data(options: Any) -> int:
+    """Print which datasets are here, and how to get one that is not."""
+    from oclgrid.trainables.datasets import DATASETS, data_root, dataset, load
+    from oclgrid.trainables.schema import SpecError
+
+    root = data_root(options.data)
+    chosen = [dataset(options.dataset)] if options.dataset else list(DATASETS.values())
+    if options.download and not options.dataset:
+        raise SpecError("--download needs the name of a dataset")
+    if not options.dataset:
+        print(f"data folder: {root}")
+    for info in chosen:
+        try:
+            load(info, root, download=options.download)
+            state = "complete"
+        except SpecError as error:
+            if options.dataset:
+                raise
+            state = str(error)
+        print(f"{info.name:10} {state}")
+    return DONE
+
+
+def show(options: Any) -> int:
+    """Print methods, datasets or sweeps."""
+    from oclgrid.search_spaces.sweep import presets, read_sweep
+    from oclgrid.trainables.datasets import DATASETS
+    from oclgrid.trainables.registry import all_methods
+
+    everything = {
+        "methods": _method_lines(all_methods()),
+        "datasets": [f"{d.name:20}{d.about}" for d in DATASETS.values()],
+        "sweeps": [f"{n:20}{read_sweep(n).about}" for n in presets()],
+    }
+    for kind, lines in everything.items():
+        if options.what is None:
+            print(f"{kind}:")
+        if options.what in (None, kind):
+            print(*(f"  {line}" for line in lines), sep="\n")
+    return DONE
+
+
+def _method_lines(methods: Any) -> list[str]:
+    """Return a line for each method: what a step costs, how it predicts, what it keeps."""
+    lines = [f"{'':15}{'views x updates':17}{'classifier':17}{'keeps':44}paper"]
+    for name, entry in methods.items():
+        config, learner = entry.config(), entry.learner
+        cost = f"{learner.views_per_image} x {config.updates_per_batch}"
+        lines.append(f"{name:15}{cost:17}{config.classifier:17}{learner.stores:44}{learner.about}")
+    return lines
