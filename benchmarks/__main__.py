@@ -8,10 +8,10 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import overhead, step
+from benchmarks import methods, overhead, step
 from benchmarks.measure import Entry
 
-SUITES = {"step": step.measure, "overhead": overhead.measure}
+SUITES = {"step": step.measure, "methods": methods.measure, "overhead": overhead.measure}
 LATEST = Path(__file__).parent / "latest.json"
 
 
@@ -33,7 +33,8 @@ def main() -> int:
     width = max(len(e.name) for e in entries)
     print(f"{'name':{width}}  ratio  spread  against")
     for e in entries:
-        print(f"{e.name:{width}}  {e.ratio:5.2f}  {e.spread:6.2f}  {e.against}")
+        more = "".join(f"; {k} {v:g}" for k, v in e.figures.items())
+        print(f"{e.name:{width}}  {e.ratio:5.2f}  {e.spread:6.2f}  {e.against}{more}")
     LATEST.write_text(json.dumps([e.plain() for e in entries], indent=1) + "\n")
     return 0
 

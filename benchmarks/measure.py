@@ -3,7 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
@@ -16,6 +16,8 @@ class Entry:
     against: str
     spread: float
     """Difference of the upper and the lower quartile of the ratio over the repeats."""
+    figures: dict[str, float] = field(default_factory=dict)
+    """What else was measured."""
 
     def plain(self) -> dict[str, Any]:
         """Return the entry for JSON."""
@@ -35,7 +37,9 @@ def interleaved(calls: list[Callable[[], object]], repeats: int) -> list[list[fl
     return [list(times) for times in zip(*rounds, strict=True)]
 
 
-def entry(name: str, ratios: list[float], against: str) -> Entry:
+def entry(
+    name: str, ratios: list[float], against: str, *, figures: dict[str, float] | None = None
+) -> Entry:
     """Return the median of the ratios, with their spread."""
     low, middle, high = statistics.quantiles(ratios, n=4)
-    return Entry(name, middle, against, high - low)
+    return Entry(name, middle, against, high - low, figures or {})

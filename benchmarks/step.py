@@ -1,16 +1,11 @@
 """A whole SDAF training step against a plain one and against the machine's matrix product."""
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from benchmarks.learners import LAST_STAGE, learner, take
 from benchmarks.measure import Entry, entry, interleaved
-from oclgrid.trainables.datasets import DATASETS
-from oclgrid.trainables.method import Method
-from oclgrid.trainables.registry import find
-from oclgrid.trainables.sources import Images, Splits
-from oclgrid.trainables.spec import CellSpec
-from oclgrid.trainables.stream import Batch, Stream
+from benchmarks.plain import made_plain
 
 REPEATS = 15
 GEMM_SIDE = 1536
@@ -21,22 +16,16 @@ MULTIPLY_ADDS = 54.6e6
 def measure() -> list[Entry]:
     """Return the ratios; one thread, images like CIFAR-10's."""
     torch.set_num_threads(1)
-    fast, plain = _learner(), _learner()
-    plain.net.to(memory_format=torch.contiguous_format)
-    batches = list(fast.stream.batches(0))
-    for learner in (fast, plain):
-        for batch in batches[:4]:
-            learner.remember(batch)
+    fast, plain = learner("sdaf"), made_plain(learner("sdaf"))
+    incoming = next(fast.stream.batches(LAST_STAGE))
+    same = plain.stream.fetch(incoming.indices)
     left = torch.randn(GEMM_SIDE, GEMM_SIDE)
 
     def fast_step() -> None:
-        fast.learn(batches[5], fast.retrieve(batches[5]))
-        fast.remember(batches[5])
+        take(fast, incoming)
 
     def plain_step() -> None:
-        incoming, replay = _nchw(batches[5]), plain.retrieve(batches[5])
-        plain.learn(incoming, _nchw(replay) if replay else None)
-        plain.remember(incoming)
+        take(plain, same)
 
     def gemm() -> Tensor:
         return left @ left
@@ -53,30 +42,3 @@ def measure() -> list[Entry]:
             "sgemm on one core",
         ),
     ]
-
-
-def _learner() -> Method:  # type: ignore[type-arg]  # any method would do
-    info = DATASETS["cifar10"]
-    generator = np.random.default_rng(0)
-
-    def images(count: int) -> Images:
-        pixels = generator.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
-        return Images(pixels, np.arange(count) % 10)
-
-    spec = CellSpec(
-        dataset="cifar10",
-        data_digest="random",
-        memory_size=500,
-        class_order=0,
-        seed=0,
-        method=find("sdaf").config(),  # type: ignore[call-arg]  # every method has defaults
-    )
-    splits = Splits(images(1000), images(100))
-    stream = Stream(spec, info, splits, device=torch.device("cpu"))
-    learner = find("sdaf").learner(spec, info, stream, device=torch.device("cpu"))
-    learner.begin_stage(0)
-    return learner
-
-
-def _nchw(batch: Batch) -> Batch:
-    return Batch(batch.images.contiguous(), batch.labels, batch.indices)

@@ -1,0 +1,63 @@
+"""Methods in the middle of a run, on images like CIFAR-10's, ready for the next incoming batch."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from oclgrid.trainables.datasets import DATASETS
+from oclgrid.trainables.method import Method
+from oclgrid.trainables.registry import find
+from oclgrid.trainables.sources import Images, Splits
+from oclgrid.trainables.spec import CellSpec
+from oclgrid.trainables.stream import Batch, Stream
+
+MEMORY = 500
+LAST_STAGE = 4
+
+
+def learner(name: str) -> Method[Any]:
+    """Return a method at the start of the last stage, its memory full of all classes."""
+    info, random = DATASETS["cifar10"], np.random.default_rng(0)
+
+    def images(count: int) -> Images:
+        pixels = random.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
+        return Images(pixels, np.arange(count) % 10)
+
+    entry = find(name)
+    config: Any = entry.config
+    spec = CellSpec(
+        dataset="cifar10",
+        data_digest="random",
+        memory_size=MEMORY,
+        class_order=0,
+        seed=0,
+        method=config(**config.for_dataset("cifar10")),
+    )
+    stream = Stream(spec, info, Splits(images(2000), images(100)), device=torch.device("cpu"))
+    made = entry.learner(spec, info, stream, device=torch.device("cpu"))
+    made.begin_stage(LAST_STAGE - 1)
+    _fill(made)
+    made.end_stage()
+    made.begin_stage(LAST_STAGE)
+    return made
+
+
+def _fill(method: Method[Any]) -> None:
+    """Put exemplars of every class into the memory, as if the stream had gone by."""
+    exemplars = torch.arange(MEMORY)
+    labels = method.stream.fetch(exemplars).labels
+    state = method.state()
+    state["memory"] = {"indices": exemplars, "labels": labels, "seen": 4 * MEMORY}
+    if "scores" in state:  # GSS: what its exemplars scored when they came
+        state["scores"] = torch.linspace(-1, 1, MEMORY)
+    method.load(state)
+
+
+def take(method: Method[Any], incoming: Batch) -> None:
+    """Do all that Algorithm 1 does with one incoming batch."""
+    method.receive(incoming)
+    for _ in range(method.config.updates_per_batch):
+        method.learn(incoming, method.retrieve(incoming))
+    method.remember(incoming)
+    method.losses.clear()
