@@ -19,6 +19,7 @@ from mlflow.exceptions import MlflowException
 
 from oclgrid.platform.figures import confusion_figure
 from oclgrid.platform.model import write_model
+from oclgrid.platform.provenance import hardware
 from oclgrid.platform.store import Store, now_ms
 from oclgrid.trainables.cell import TransientError
 from oclgrid.trainables.datasets import dataset
@@ -55,8 +56,9 @@ class MlflowCellLog:
         return Store(self.uri)
 
     def begin(self) -> None:
-        """Say that the cell is being worked on."""
+        """Say that the cell is being worked on, and on what machine."""
         _patiently(lambda: self._store.set_status(self.run_id, "RUNNING"))
+        _patiently(lambda: self._store.set_tags(self.run_id, hardware()))
 
     def checkpoints(self) -> Iterator[bytes]:
         """Yield the checkpoints whose content has the digest in their name, newest first."""

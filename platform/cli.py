@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from oclgrid.platform import commands as do
+from oclgrid.platform import result_commands as results
 from oclgrid.platform.commands import BAD_INPUT, DONE, INTERRUPTED, SOME_FAILED
 from oclgrid.platform.environment import prepare
 
@@ -107,11 +108,20 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument("sweep", metavar="SWEEP")
     add_store(plan)
 
-    table = add("table", do.table, "print the results: mean and deviation over class orders",
+    table = add("table", results.table, "print the results: mean and deviation over class orders",
                 example="table quickstart --format csv")  # fmt: skip
     table.add_argument("sweep", metavar="SWEEP")
+    table.add_argument(
+        "--from", dest="source", metavar="FILE", help="cells.parquet of `oclgrid export`"
+    )
     add_store(table)
     add_table(table)
+
+    export = add("export", results.export, "merge finished cells into results/cells.parquet",
+                 example="export quickstart --to results")  # fmt: skip
+    export.add_argument("sweep", metavar="SWEEP")
+    export.add_argument("--to", metavar="FOLDER", default="results", help="default: ./results")
+    add_store(export)
 
     ui = add("ui", do.ui, "open the MLflow UI on the store", example="ui --port 5000")
     ui.add_argument("--port", type=int, default=5000, help="on 127.0.0.1 (default: 5000)")

@@ -30,7 +30,7 @@ def run(options: Any) -> int:
     )
     display = Display()
     outcome = run_sweep(sweep, place, display)
-    _print_rows(outcome.rows, options)
+    print_rows(outcome.rows, options)
     for title, reason in outcome.failed.items():
         print(f"oclgrid: {title} failed: {reason}", file=sys.stderr)
     again = f"oclgrid run {options.sweep}"
@@ -72,26 +72,8 @@ def plan(options: Any) -> int:
     return DONE
 
 
-def table(options: Any) -> int:
-    """Print the results of a sweep."""
-    from oclgrid.platform.location import find_store
-    from oclgrid.platform.plan import make_plan
-    from oclgrid.platform.table import rows
-    from oclgrid.search_spaces.sweep import read_sweep
-
-    sweep = read_sweep(options.sweep)
-    plan = make_plan(sweep, find_store(options.store))
-    _print_rows(rows(sweep.cells, plan.found), options)
-    if plan.todo:
-        print(
-            f"oclgrid: {len(plan.todo)} of {len(sweep.cells)} cells are not finished; "
-            f"`oclgrid run {options.sweep}` runs them",
-            file=sys.stderr,
-        )
-    return DONE
-
-
-def _print_rows(table: Any, options: Any) -> None:
+def print_rows(table: Any, options: Any) -> None:
+    """Print a table as the options ask."""
     from oclgrid.platform.table import to_csv, to_markdown
 
     write = to_csv if options.format == "csv" else to_markdown

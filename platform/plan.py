@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from oclgrid.platform.location import Location
+from oclgrid.platform.reading import open_source
 from oclgrid.platform.results import CellRun
 from oclgrid.search_spaces.sweep import Resources, Sweep
 from oclgrid.trainables.datasets import dataset, load
@@ -126,15 +127,13 @@ def make_plan(sweep: Sweep, location: Location) -> Plan:
     """Return the plan; a store that does not exist yet is empty and stays uncreated."""
     if not location.exists:
         return Plan(cells=sweep.cells, found={}, is_filed=False)
-    from oclgrid.platform.store import Store
-
-    store = Store(location.reading_uri)
-    found = store.cells(sweep.cells)
-    run = store.sweep_run(sweep.name)
+    source = open_source(location)
+    found = source.cells(sweep.cells)
+    run = source.sweep(sweep.name)
     is_filed = (
         run is not None
-        and run.info.status == "FINISHED"
-        and run.data.tags.get("content") == content_digest(sweep)
+        and run.status == "FINISHED"
+        and run.tags.get("content") == content_digest(sweep)
         and all(c.cell_id in found and found[c.cell_id].is_finished for c in sweep.cells)
     )
     return Plan(cells=sweep.cells, found=found, is_filed=is_filed)

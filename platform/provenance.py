@@ -1,5 +1,6 @@
-"""What a number came from: source commit and versions, as tags."""
+"""What a number came from: source commit, versions and machine, as tags."""
 
+import os
 import platform as machine  # the standard library's
 import subprocess
 from importlib.metadata import version
@@ -11,6 +12,27 @@ def provenance() -> dict[str, str]:
     packages = ("oclgrid", "torch", "torchvision", "numpy", "ray", "mlflow")
     versions = {f"version.{p}": version(p) for p in packages}
     return {"commit": _commit(), "version.python": machine.python_version(), **versions}
+
+
+def hardware() -> dict[str, str]:
+    """Return processor, cores and GPU of the machine this process runs on."""
+    import torch  # a worker has it; who only asks for versions need not wait for it
+
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+    cores = str(os.cpu_count() or 1)
+    return {"hardware.cpu": _processor(), "hardware.cores": cores, "hardware.gpu": gpu}
+
+
+def _processor() -> str:
+    """Return the model of the processor, or at least its architecture."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
+    except OSError:
+        pass
+    return machine.machine()
 
 
 def _commit() -> str:

@@ -1,6 +1,10 @@
-"""What the store knows of a cell, as tables and plans see it."""
+"""What a store knows of cells and sweeps, as plans, tables and reports see it."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from oclgrid.trainables.spec import CellSpec
 
 INTERRUPTED = "interrupted"
 """Why a cell has not finished, where nothing went wrong with it."""
@@ -15,12 +19,52 @@ class CellRun:
     status: str
     stage: int
     """Finished stages."""
-    numbers: dict[str, float]
+    numbers: Mapping[str, float]
     """Latest value of each stage metric."""
     error: str
     ended_at_ms: int
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """Provenance, and which analyses are there."""
 
     @property
     def is_finished(self) -> bool:
         """Whether all stages are done and filed."""
         return self.status == "FINISHED"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SweepRun:
+    """What the store knows of a sweep."""
+
+    run_id: str
+    status: str
+    tags: Mapping[str, str]
+    started_at_ms: int
+    ended_at_ms: int
+
+
+class Source(Protocol):
+    """Where results are read from: a store, through its server or its file, or an export."""
+
+    def cells(self, specs: Iterable[CellSpec]) -> dict[str, CellRun]:
+        """Return what is known of these cells, by cell id; unknown ones are left out."""
+
+    def stage_accuracies(self, run_ids: Iterable[str]) -> dict[str, list[float]]:
+        """Return the accuracy after each finished stage, by run id."""
+
+    def sweep(self, name: str) -> SweepRun | None:
+        """Return the run of a sweep, if it has one."""
+
+    def artifact(self, run_id: str, path: str) -> bytes | None:
+        """Return a file of a run, if it is there."""
+
+
+def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested fields under dotted names."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            flat.update(flatten(value, f"{prefix}{key}."))
+        else:
+            flat[prefix + key] = value
+    return flat

@@ -134,7 +134,8 @@ class _Filing:
                     if spec.group_id not in groups:
                         groups[spec.group_id] = self._group(spec)
                     parent = groups[spec.group_id]
-                    run_id = self.store.create_cell(spec, parent=parent, tags=self._tags)
+                    tags = {**self._tags, "sweep": self.sweep.name}
+                    run_id = self.store.create_cell(spec, parent=parent, tags=tags)
                 log = MlflowCellLog(self.store.uri, run_id, spec)
                 assignments[spec.cell_id] = Assignment(spec, log)
         return assignments

@@ -6,20 +6,21 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from sqlalchemy.exc import SQLAlchemyError
 
-from oclgrid.platform.results import CellRun
+from oclgrid.platform.reading import EXPERIMENT, read_artifact
+from oclgrid.platform.results import CellRun, SweepRun, flatten
 from oclgrid.trainables.datasets import dataset
 from oclgrid.trainables.schema import SpecError
 from oclgrid.trainables.spec import CellSpec
 from oclgrid.trainables.stream import class_sequence
 
-EXPERIMENT = "oclgrid"
 NOTE = "mlflow.note.content"
 """Tag that the UI shows as a run's description."""
 EXPERIMENT_TAGS = {
@@ -29,13 +30,14 @@ EXPERIMENT_TAGS = {
 }
 PARENT = "mlflow.parentRunId"
 PAGE = 1000
+FEW_GROUPS = 4
 
 
 class Store:
     """An MLflow tracking store, reached through a server or, to look only, its database file."""
 
-    def __init__(self, uri: str) -> None:
-        self.uri = uri
+    def __init__(self, uri: str, *, folder: Path | None = None) -> None:
+        self.uri, self._folder = uri, folder
         try:
             self.client = MlflowClient(uri)
             found = self.client.get_experiment_by_name(EXPERIMENT)
@@ -61,14 +63,20 @@ class Store:
     def cells(self, specs: Iterable[CellSpec]) -> dict[str, CellRun]:
         """Return what is known of these cells, by cell id; unknown ones are left out.
 
-        One query per group of class orders, answered by the server from its tags.
+        One query per dataset and method, or per group of class orders where there are few.
+        MLflow's filters know neither OR nor, for tags, IN.
         """
-        wanted: dict[str, set[str]] = defaultdict(set)
+        wanted: dict[tuple[str, str, str], dict[str, set[str]]] = {}
         for spec in specs:
-            wanted[spec.group_id].add(spec.cell_id)
+            kind = (spec.dataset, spec.method.name, spec.protocol)
+            wanted.setdefault(kind, defaultdict(set))[spec.group_id].add(spec.cell_id)
         found: dict[str, CellRun] = {}
-        for group_id, cell_ids in wanted.items():
-            for run in self._search(kind="cell", group_id=group_id):
+        for (place, method, protocol), groups in wanted.items():
+            queries = [{"group_id": group} for group in groups]
+            if len(groups) > FEW_GROUPS:
+                queries = [{"dataset": place, "method": method, "protocol": protocol}]
+            cell_ids = set.union(*groups.values())
+            for run in (run for query in queries for run in self._search(kind="cell", **query)):
                 cell_id = run.data.tags["cell_id"]
                 known = found.get(cell_id)
                 if cell_id in cell_ids and (known is None or not known.is_finished):
@@ -109,9 +117,35 @@ class Store:
         self.client.log_batch(run.info.run_id, params=values)
         return str(run.info.run_id)
 
-    def sweep_run(self, name: str) -> Run | None:
+    def stage_accuracies(self, run_ids: Iterable[str]) -> dict[str, list[float]]:
+        """Return the accuracy after each finished stage, by run id."""
+        found = {}
+        for run_id in run_ids:
+            points = self.client.get_metric_history(run_id, "E")
+            found[run_id] = [m.value for m in sorted(points, key=lambda m: int(m.step))]
+        return found
+
+    def sweep(self, name: str) -> SweepRun | None:
         """Return the run of a sweep, if it has one."""
-        return next(self._search(kind="sweep", sweep=name), None)
+        for run in self._search(kind="sweep", sweep=name):
+            return SweepRun(
+                run_id=str(run.info.run_id),
+                status=str(run.info.status),
+                tags=dict(run.data.tags),
+                started_at_ms=int(run.info.start_time or 0),
+                ended_at_ms=int(run.info.end_time or 0),
+            )
+        return None
+
+    def artifact(self, run_id: str, path: str) -> bytes | None:
+        """Return a file of a run, if it is there."""
+        if self._folder is not None:
+            return read_artifact(self._folder, self.experiment, run_id, path)
+        with TemporaryDirectory() as folder:
+            try:
+                return Path(self.client.download_artifacts(run_id, path, folder)).read_bytes()
+            except (MlflowException, OSError):
+                return None
 
     def find_or_create(self, name: str, *, parent: str | None = None, **tags: str) -> str:
         """Return the run that has these tags, created below ``parent`` if there is none."""
@@ -163,7 +197,7 @@ class Store:
 
 
 def _cell_run(run: Run) -> CellRun:
-    numbers = dict(run.data.metrics)
+    numbers = {k: v for k, v in run.data.metrics.items() if not math.isnan(v)}
     return CellRun(
         run_id=str(run.info.run_id),
         status=str(run.info.status),
@@ -171,18 +205,8 @@ def _cell_run(run: Run) -> CellRun:
         numbers=numbers,
         error=run.data.tags.get("error", ""),
         ended_at_ms=int(run.info.end_time or 0),
+        tags=dict(run.data.tags),
     )
-
-
-def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested fields under dotted names."""
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            flat.update(flatten(value, f"{prefix}{key}."))
-        else:
-            flat[prefix + key] = value
-    return flat
 
 
 def now_ms() -> int:

@@ -1,0 +1,187 @@
+"""Finished cells as rows of a Parquet file, merged by cell id: the origin of numbers in print."""
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from oclgrid.platform.results import NUMBERS, CellRun, Source, SweepRun, flatten
+from oclgrid.search_spaces.sweep import Sweep
+from oclgrid.trainables.schema import SpecError
+from oclgrid.trainables.spec import CellSpec
+
+CELLS = "cells.parquet"
+SECONDS = ("train_seconds", "inference_seconds")
+MEASURED = (*NUMBERS, *SECONDS, "trained_images")
+IDENTITY = ("cell_id", "group_id", "sweep", "dataset", "data_digest", "memory", "order", "seed",
+            "method", "protocol", "stream_fraction", "spec_version")  # fmt: skip
+ORIGIN = ("commit", "run_id", "finished_at_ms")
+TRACED = ("version.", "hardware.")
+"""Prefixes of the tags that go with a row."""
+Row = dict[str, Any]
+
+
+class Export:
+    """Cells read from an exported file instead of a store."""
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_file():
+            raise SpecError(f"there is no export at {path}; `oclgrid export` makes one")
+        self._rows = _read(path)
+        self._by_run = {row["run_id"]: row for row in self._rows.values()}
+
+    def cells(self, specs: Iterable[CellSpec]) -> dict[str, CellRun]:
+        """Return what is known of these cells, by cell id; unknown ones are left out."""
+        wanted = {spec.cell_id for spec in specs}
+        return {c: _cell_run(row) for c, row in self._rows.items() if c in wanted}
+
+    def stage_accuracies(self, run_ids: Iterable[str]) -> dict[str, list[float]]:
+        """Return the accuracy after each finished stage, by run id."""
+        return {r: self._by_run[r]["stage_accuracies"] for r in run_ids if r in self._by_run}
+
+    def sweep(self, name: str) -> SweepRun | None:
+        """Return None: an export holds cells only."""
+        del name
+        return None
+
+    def artifact(self, run_id: str, path: str) -> bytes | None:
+        """Return None: an export holds no files."""
+        del run_id, path
+        return None
+
+
+def export_cells(sweep: Sweep, source: Source, folder: Path) -> int:
+    """Merge the finished cells of a sweep into the folder's file; return how many there were.
+
+    A row is replaced by a newer result of the same cell and never lost: the file is written
+    aside and put in place at once, by one process at a time.
+    """
+    found = {c: run for c, run in source.cells(sweep.cells).items() if run.is_finished}
+    stages = source.stage_accuracies([run.run_id for run in found.values()])
+    rows = {
+        spec.cell_id: _row(spec, found[spec.cell_id], stages, sweep.name)
+        for spec in sweep.cells
+        if spec.cell_id in found
+    }
+    try:
+        with _locked(folder):
+            path = folder / CELLS
+            _write({**(_read(path) if path.exists() else {}), **rows}, path)
+    except OSError as error:
+        raise SpecError(
+            f"cannot write to {folder} ({error.strerror}); choose another with --to"
+        ) from error
+    return len(rows)
+
+
+def _row(spec: CellSpec, run: CellRun, stages: dict[str, list[float]], sweep: str) -> Row:
+    """Return everything known of a finished cell under one name each."""
+    resolved = spec.resolved
+    method = resolved.pop("method")
+    row: Row = {
+        "cell_id": spec.cell_id,
+        "group_id": spec.group_id,
+        "sweep": run.tags.get("sweep", sweep),
+        "memory": resolved.pop("memory_size"),
+        "order": resolved.pop("class_order"),
+        "method": method.pop("name"),
+        **resolved,
+        **flatten(method, "method."),
+        **{k: v for k, v in run.numbers.items() if k in MEASURED or is_analysis(k)},
+        "stage_accuracies": stages.get(run.run_id, []),
+        **{k: v for k, v in run.tags.items() if k.startswith(TRACED)},
+        "commit": run.tags.get("commit"),
+        "run_id": run.run_id,
+        "finished_at_ms": run.ended_at_ms,
+    }
+    return {k: v for k, v in row.items() if v is not None}
+
+
+def is_analysis(name: str) -> bool:
+    """Whether a metric is the number of an analysis, such as ``cka/seen``."""
+    return "/" in name and not name.startswith(("live/", "system/"))
+
+
+def _cell_run(row: Row) -> CellRun:
+    tags = {k: v for k, v in row.items() if k.startswith(TRACED) or k in ("commit", "sweep")}
+    numbers = {k: float(v) for k, v in row.items() if k in MEASURED or is_analysis(k)}
+    return CellRun(
+        run_id=row["run_id"],
+        status="FINISHED",
+        stage=len(row["stage_accuracies"]),
+        numbers=numbers,
+        error="",
+        ended_at_ms=row["finished_at_ms"],
+        tags=tags,
+    )
+
+
+def _read(path: Path) -> dict[str, Row]:
+    """Return the rows of a file by cell id, without their empty fields."""
+    try:
+        rows = pq.read_table(path, partitioning=None).to_pylist()
+        return {r["cell_id"]: {k: v for k, v in r.items() if v is not None} for r in rows}
+    except (pa.ArrowException, OSError, KeyError) as error:
+        reason = " ".join(str(error).split())[:150]
+        raise SpecError(
+            f"cannot read {path} ({reason}); bring it back from where you keep it, or move it away"
+        ) from error
+
+
+def _write(rows: dict[str, Row], path: Path) -> None:
+    """Write rows and columns in an order of their own, so that equal content is equal bytes."""
+    ordered = sorted(rows.values(), key=_place)
+    names = _columns({name for row in ordered for name in row})
+    columns = {name: _column([row.get(name) for row in ordered]) for name in names}
+    handle, aside = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+    os.close(handle)
+    try:
+        pq.write_table(pa.table(columns), aside, compression="zstd")
+        os.chmod(aside, 0o644)
+        os.replace(aside, path)
+    except BaseException:
+        Path(aside).unlink(missing_ok=True)
+        raise
+
+
+def _place(row: Row) -> tuple[Any, ...]:
+    return tuple(row[k] for k in ("dataset", "protocol", "stream_fraction", "memory", "method",
+                                  "group_id", "order", "cell_id"))  # fmt: skip
+
+
+def _columns(names: set[str]) -> list[str]:
+    """Return the columns: what a cell is, its settings, its numbers, where they come from."""
+    first, last = [*IDENTITY], [*MEASURED, "stage_accuracies"]
+    settings = sorted(n for n in names if n.startswith("method."))
+    analyses = sorted(filter(is_analysis, names))
+    traced = sorted(n for n in names if n.startswith(TRACED))
+    known = [*first, *settings, *last, *analyses, *traced, *ORIGIN]
+    return [n for n in known if n in names] + sorted(names - set(known))
+
+
+def _column(values: list[Any]) -> pa.Array:
+    """Return a column of one type: where whole and other numbers meet it is that of the latter."""
+    kinds = {type(v) for v in values if v is not None}
+    if kinds == {int, float}:
+        values = [None if v is None else float(v) for v in values]
+    elif len(kinds) > 1:
+        values = [None if v is None else str(v) for v in values]
+    return pa.array(values, type=pa.list_(pa.float64()) if kinds == {list} else None)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the folder, made if need be, against another export."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

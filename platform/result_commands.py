@@ -1,0 +1,66 @@
+"""The commands that look at results: take the parsed options, print, return the exit code.
+
+Slow imports stand inside the functions, so that help and refusals come at once.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from oclgrid.platform.commands import DONE, print_rows
+
+
+def table(options: Any) -> int:
+    """Print the results of a sweep."""
+    from oclgrid.platform.table import rows
+    from oclgrid.search_spaces.sweep import read_sweep
+
+    sweep = read_sweep(options.sweep)
+    source = _source(options)
+    found = source.cells(sweep.cells) if source else {}
+    print_rows(rows(sweep.cells, found), options)
+    if todo := len(sweep.cells) - sum(run.is_finished for run in found.values()):
+        print(
+            f"oclgrid: {todo} of {len(sweep.cells)} cells are not finished; "
+            f"`oclgrid run {options.sweep}` runs them",
+            file=sys.stderr,
+        )
+    return DONE
+
+
+def _source(options: Any) -> Any:
+    """Return where the options say that results are; None for a store that does not exist yet."""
+    from oclgrid.platform.export import Export
+    from oclgrid.platform.location import find_store
+    from oclgrid.platform.reading import open_source
+    from oclgrid.trainables.schema import SpecError
+
+    if options.source is not None:
+        if options.store is not None:
+            raise SpecError("--from and --store name two sources; give one of them")
+        return Export(Path(options.source))
+    location = find_store(options.store)
+    return open_source(location) if location.exists else None
+
+
+def export(options: Any) -> int:
+    """Merge the finished cells of a sweep into a file, and write its table beside it."""
+    from oclgrid.platform.export import CELLS, Export, export_cells
+    from oclgrid.platform.location import find_store
+    from oclgrid.platform.reading import open_source
+    from oclgrid.platform.table import rows, to_markdown
+    from oclgrid.search_spaces.sweep import read_sweep
+    from oclgrid.trainables.schema import SpecError
+
+    sweep = read_sweep(options.sweep)
+    location = find_store(options.store)
+    if not location.exists:
+        raise SpecError(f"there is no store in {location.folder}; `oclgrid run` makes one")
+    folder = Path(options.to)
+    print("reading the store ...", file=sys.stderr)
+    count = export_cells(sweep, open_source(location), folder)
+    table = to_markdown(rows(sweep.cells, Export(folder / CELLS).cells(sweep.cells)))
+    text = f"# {sweep.name}\n\n{sweep.about}\n\n{table}"
+    (folder / f"{sweep.name}.md").write_text(text, encoding="utf-8")
+    print(f"{count} of {len(sweep.cells)} cells are finished and now in {folder / CELLS}")
+    return DONE
