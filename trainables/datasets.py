@@ -1,18 +1,13 @@
-"""The datasets by name: what they are, where they lie, and one memory-mapped copy of each."""
+"""The datasets by name: what they are and where they lie."""
 
-import hashlib
 import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-
-from oclgrid.trainables import sources
-from oclgrid.trainables.schema import SpecError, unknown
-from oclgrid.trainables.sources import Images, MissingDataError, Splits
+from oclgrid.trainables import decoded, sources
+from oclgrid.trainables.schema import unknown
+from oclgrid.trainables.sources import Splits
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,12 +21,22 @@ class Dataset:
     side: int
     """Height and width of the images."""
     digest: str
-    """sha256 of the decoded images and labels."""
+    """sha256 of the decoded images and labels; UNDECODED where files of one dataset differ."""
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
     read: Callable[[Path, bool], Splits]
     is_embedded: bool = False
     """Whether it comes with the installation, so that nothing is looked for or cached."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Height, width and channels of the images."""
+        return self.side, self.side, 3
+
+    @property
+    def remedy(self) -> str:
+        """How to get the files."""
+        return f"get it with `oclgrid data {self.name} --download`"
 
     @property
     def classes_per_stage(self) -> int:
@@ -92,91 +97,6 @@ def data_root(given: str | None = None) -> Path:
     return Path(given or os.environ.get("OCLGRID_DATA") or "~/.cache/oclgrid").expanduser()
 
 
-def load(info: Dataset, root: Path, *, download: bool = False) -> Splits:
-    """Return the dataset, memory-mapped and checked against its digest.
-
-    The first call decodes the published files into one Arrow file beside them; later calls, from
-    any process of the machine, map that file and share its pages.
-    """
-    if info.is_embedded:
-        return _checked(info, info.read(root, download), "the installation")
-    cache = cache_path(info, root)
-    if not cache.exists():
-        try:
-            splits = info.read(root, download)
-        except (MissingDataError, OSError) as error:
-            raise SpecError(
-                f"dataset {info.name!r} is not complete below {root} "
-                f"({' '.join(str(error).split())}); get it with "
-                f"`oclgrid data {info.name} --download` or name another folder with --data"
-            ) from error
-        try:
-            _write(_checked(info, splits, str(root)), cache)
-        except OSError as error:
-            raise SpecError(
-                f"cannot write {cache} ({error.strerror}); name a folder with room by --data"
-            ) from error
-    try:
-        splits = _map(cache, info.side)
-    except (pa.ArrowException, OSError, ValueError, IndexError, KeyError) as error:
-        raise SpecError(f"{cache} is damaged ({error}); delete it and try again") from error
-    return _checked(info, splits, str(cache))
-
-
-def cache_path(info: Dataset, root: Path) -> Path:
-    """Return where the decoded copy of a dataset lies."""
-    return root / "oclgrid" / f"{info.name}-{info.digest[:16]}.arrow"
-
-
-def digest(splits: Splits) -> str:
-    """Return the sha256 over images and labels of both splits."""
-    h = hashlib.sha256()
-    for part in (splits.train, splits.test):
-        h.update(f"{part.images.shape}".encode())
-        h.update(np.ascontiguousarray(part.images).data)
-        h.update(np.ascontiguousarray(part.labels).data)
-    return h.hexdigest()
-
-
-def _checked(info: Dataset, splits: Splits, place: str) -> Splits:
-    found = digest(splits)
-    if found != info.digest:
-        raise SpecError(
-            f"dataset {info.name!r} from {place} is not the published one "
-            f"(digest {found[:16]}, expected {info.digest[:16]}); delete it and get it anew"
-        )
-    return splits
-
-
-def _write(splits: Splits, path: Path) -> None:
-    """Write the Arrow file whole or not at all; simultaneous writers write the same bytes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pixels = int(np.prod(splits.train.images.shape[1:]))
-    schema = pa.schema([("image", pa.binary(pixels)), ("label", pa.int64())])
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-            for part in (splits.train, splits.test):
-                images = np.ascontiguousarray(part.images)
-                column = pa.FixedSizeBinaryArray.from_buffers(
-                    pa.binary(pixels), len(images), [None, pa.py_buffer(images)]
-                )
-                writer.write_batch(pa.record_batch([column, pa.array(part.labels)], schema=schema))
-        mask = os.umask(0)  # mkstemp makes private files; this one is for all users of the folder
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def _map(path: Path, side: int) -> Splits:
-    reader = pa.ipc.open_file(pa.memory_map(str(path)))
-
-    def split(index: int) -> Images:
-        batch = reader.get_batch(index)
-        pixels = np.frombuffer(batch.column(0).buffers()[1], dtype=np.uint8)
-        return Images(pixels.reshape(-1, side, side, 3), batch.column(1).to_numpy())
-
-    return Splits(split(0), split(1))
+def load(info: Dataset, root: Path, *, download: bool = False, wanted: str | None = None) -> Splits:
+    """Return training and test images, memory-mapped and checked; see ``decoded.load``."""
+    return Splits(*decoded.load(info, root, download=download, wanted=wanted))

@@ -14,7 +14,6 @@ from oclgrid.trainables.datasets import dataset, load
 from oclgrid.trainables.maths import metrics
 from oclgrid.trainables.predictor import Predictor, evaluating
 from oclgrid.trainables.registry import find
-from oclgrid.trainables.schema import SpecError
 from oclgrid.trainables.spec import CellSpec
 from oclgrid.trainables.stream import Stream
 
@@ -68,13 +67,9 @@ class Cell:
 
     def __init__(self, spec: CellSpec, data: Path, *, device: str = "cpu") -> None:
         self.spec, self.info = spec, dataset(spec.dataset)
-        if spec.data_digest != self.info.digest:
-            raise SpecError(
-                f"the cell wants {spec.dataset} with digest {spec.data_digest[:16]} but this "
-                f"version knows {self.info.digest[:16]}; read the sweep anew"
-            )
+        splits = load(self.info, data, wanted=spec.data_digest)
         target = torch.device(device)
-        self.stream = Stream(spec, self.info, load(self.info, data), device=target)
+        self.stream = Stream(spec, self.info, splits, device=target)
         self.method = find(spec.method.name).learner(spec, self.info, self.stream, device=target)
         self.records: list[StageRecord] = []
 

@@ -5,10 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from oclgrid.trainables.schema import SpecError
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,16 +21,19 @@ class Images:
     labels: npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Splits:
+class Splits(NamedTuple):
     """Training and test images of one dataset."""
 
     train: Images
     test: Images
 
 
-class MissingDataError(Exception):
-    """The dataset's files are not there, or not as published."""
+class MissingDataError(SpecError):
+    """The dataset's files are not there."""
+
+
+class BrokenDataError(SpecError):
+    """Files are there, but they are not the whole dataset, or not as published."""
 
 
 def digits(root: Path, download: bool) -> Splits:

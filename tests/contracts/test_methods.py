@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import torch
 
-from oclgrid.trainables.datasets import DATASETS, Dataset, digest
+from oclgrid.trainables.datasets import DATASETS, Dataset
+from oclgrid.trainables.decoded import digest
 from oclgrid.trainables.loop import Cell, CheckpointError, DivergedError, StageRecord, summary
 from oclgrid.trainables.registry import all_methods
 from oclgrid.trainables.schema import SpecError

@@ -6,15 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oclgrid.trainables.datasets import (
-    DATASETS,
-    Dataset,
-    cache_path,
-    data_root,
-    dataset,
-    digest,
-    load,
-)
+from oclgrid.trainables.datasets import DATASETS, Dataset, data_root, dataset, load
+from oclgrid.trainables.decoded import cache_path, digest
 from oclgrid.trainables.schema import SpecError
 from oclgrid.trainables.sources import Images, MissingDataError, Splits
 
@@ -189,7 +182,7 @@ def test_a_damaged_image_is_refused_with_a_remedy(tmp_path: Path) -> None:
     content = cache.read_bytes()
     cache.unlink()
     cache.write_bytes(content.replace(image, bytes(len(image))))
-    with pytest.raises(SpecError, match=r"is not the published one .* delete it and get it anew"):
+    with pytest.raises(SpecError, match=r"is not what was decoded .* delete it and try again"):
         load(wanted, tmp_path)
 
 
