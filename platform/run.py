@@ -20,7 +20,7 @@ from oclgrid.platform.plan import (
 )
 from oclgrid.platform.provenance import provenance
 from oclgrid.platform.results import INTERRUPTED
-from oclgrid.search_spaces.sweep import Sweep
+from oclgrid.search_spaces.sweep import Sweep, on_data
 from oclgrid.trainables.spec import CellSpec
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ def run_sweep(sweep: Sweep, place: Surroundings, display: Display) -> Outcome:
         check_address(place.address)
     with display.phase("checking the data"):
         check_data(sweep.cells, place.data)
+        sweep = on_data(sweep, place.data)
     with place.location.claimed():
         with display.phase("asking the store what is finished"):
             plan = make_plan(sweep, place.location)

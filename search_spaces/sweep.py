@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
 from oclgrid.search_spaces.yaml_file import read_yaml
 from oclgrid.trainables.datasets import dataset
+from oclgrid.trainables.decoded import UNDECODED, known_digest
 from oclgrid.trainables.registry import find
 from oclgrid.trainables.schema import SpecError, build, coerce, shown, unknown
 from oclgrid.trainables.spec import CellSpec, MethodConfig
@@ -109,6 +110,21 @@ def parse_sweep(data: object, *, where: str) -> Sweep:
         cells=tuple(cells.values()),
         resources=build(Resources, data.get("resources", {}), where="resources"),
     )
+
+
+def on_data(sweep: Sweep, root: Path) -> Sweep:
+    """Return the sweep with cells of the data decoded below a folder.
+
+    Only cells on a dataset without a published digest change: until it is decoded there, their
+    digest is UNDECODED, and so no run has their ids.
+    """
+    undecoded = {c.dataset for c in sweep.cells if c.data_digest == UNDECODED}
+    digests = {name: known_digest(dataset(name), root) for name in undecoded}
+    cells = tuple(
+        replace(c, data_digest=digests[c.dataset]) if c.data_digest == UNDECODED else c
+        for c in sweep.cells
+    )
+    return replace(sweep, cells=cells)
 
 
 def _grids(data: object) -> list[Grid]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oclgrid.trainables import decoded, sources
+from oclgrid.trainables.decoded import UNDECODED
+from oclgrid.trainables.miniimagenet import miniimagenet
 from oclgrid.trainables.schema import unknown
 from oclgrid.trainables.sources import Splits
 
@@ -21,10 +23,14 @@ class Dataset:
     side: int
     """Height and width of the images."""
     digest: str
-    """sha256 of the decoded images and labels; UNDECODED where files of one dataset differ."""
+    """sha256 of the decoded images and labels; UNDECODED where it depends on which files one has,
+    see ``decoded.known_digest``."""
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
     read: Callable[[Path, bool], Splits]
+    looked_for: str = ""
+    """The files, below the data folder."""
+    can_download: bool = True
     is_embedded: bool = False
     """Whether it comes with the installation, so that nothing is looked for or cached."""
 
@@ -32,11 +38,6 @@ class Dataset:
     def shape(self) -> tuple[int, int, int]:
         """Height, width and channels of the images."""
         return self.side, self.side, 3
-
-    @property
-    def remedy(self) -> str:
-        """How to get the files."""
-        return f"get it with `oclgrid data {self.name} --download`"
 
     @property
     def classes_per_stage(self) -> int:
@@ -69,6 +70,7 @@ DATASETS = {
             mean=(0.4914, 0.4822, 0.4465),
             std=(0.2470, 0.2435, 0.2616),
             read=sources.cifar10,
+            looked_for="cifar-10-batches-py/",
         ),
         Dataset(
             name="cifar100",
@@ -80,6 +82,21 @@ DATASETS = {
             mean=(0.5071, 0.4865, 0.4409),
             std=(0.2673, 0.2564, 0.2762),
             read=sources.cifar100,
+            looked_for="cifar-100-python/",
+        ),
+        Dataset(
+            name="miniimagenet",
+            about="Mini-ImageNet, 60,000 photographs in 100 classes (pickles or JPEG files)",
+            classes=100,
+            stages=10,
+            side=84,
+            digest=UNDECODED,
+            mean=(0.4734, 0.4496, 0.4053),
+            std=(0.2705, 0.2644, 0.2766),
+            read=miniimagenet,
+            looked_for="mini-imagenet-cache-{train,val,test}.pkl, or mini-imagenet/{train,val}/"
+            "<wordnet id>/*.jpg (500 + 100 a class), or mini-imagenet/<wordnet id>/*.jpg (600)",
+            can_download=False,
         ),
     )
 }

@@ -23,6 +23,10 @@ UNDECODED = "not decoded yet"
 """Stands for the digest of a dataset without a published one, until its files are decoded."""
 DECODING_SECONDS = 1800.0
 """How long to wait for another process that decodes; after that it is done here as well."""
+SETTLED_SECONDS = 2.0
+"""A file this old changes its time stamp when it is written again, whatever the clock's grain."""
+_checked: dict[tuple[str | int, ...], str] = {}
+"""Digest of each file as this process has seen it, by path, inode, size and times of change."""
 
 
 class Decodable(Protocol):
@@ -45,8 +49,12 @@ class Decodable(Protocol):
         """Decode the files below a folder, fetching them first if told to."""
 
     @property
-    def remedy(self) -> str:
-        """How to get the files."""
+    def looked_for(self) -> str:
+        """The files, below the data folder."""
+
+    @property
+    def can_download(self) -> bool:
+        """Whether ``read`` can fetch them."""
 
     @property
     def is_embedded(self) -> bool:
@@ -97,6 +105,13 @@ def cache_path(what: Decodable, root: Path) -> Path:
     return root / "oclgrid" / f"{what.name}{mark}.arrow"
 
 
+def remedy(what: Decodable) -> str:
+    """Return how to get a dataset's files."""
+    if what.can_download:
+        return f"get it with `oclgrid data {what.name} --download`"
+    return f"put there {what.looked_for}"
+
+
 def known_digest(what: Decodable, root: Path) -> str:
     """Return the digest a cell on this data has, without reading the images."""
     cache = cache_path(what, root)
@@ -123,7 +138,7 @@ def _decode(what: Decodable, root: Path, download: bool) -> None:
         kind = MissingDataError if isinstance(error, MissingDataError) else BrokenDataError
         raise kind(
             f"dataset {what.name!r} is not complete below {root} ({' '.join(str(error).split())}); "
-            f"{what.remedy} or name another folder with --data"
+            f"{remedy(what)} or name another folder with --data"
         ) from error
     found = digest(parts)
     _check(what, found, str(root))
@@ -222,11 +237,17 @@ def _images(batch: pa.RecordBatch, shape: tuple[int, int, int]) -> Images:
 
 
 def _map_checked(what: Decodable, cache: Path) -> tuple[tuple[Images, ...], str]:
+    """Map the Arrow file and compare it with its digest, once per process and file."""
+    status = cache.stat()
+    times = (status.st_mtime_ns, status.st_ctime_ns)
+    identity = (str(cache), status.st_ino, status.st_size, *times)
     parts, expected = _open(what, cache)
-    found = digest(parts)
+    found = _checked.get(identity) or digest(parts)
     if found != expected:
         raise BrokenDataError(
             f"dataset {what.name!r} from {cache} is not what was decoded "
             f"(digest {found[:16]}, expected {expected[:16]}); delete it and try again"
         )
+    if time.time() - status.st_mtime > SETTLED_SECONDS:
+        _checked[identity] = found
     return parts, found

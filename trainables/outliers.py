@@ -15,10 +15,12 @@ from PIL import Image
 
 from oclgrid.trainables import decoded
 from oclgrid.trainables.decoded import UNDECODED
+from oclgrid.trainables.pictures import decode
 from oclgrid.trainables.schema import SpecError, unknown
 from oclgrid.trainables.sources import BrokenDataError, Images, MissingDataError
 
 OMNIGLOT_IMAGES = 13_180
+SVHN_PACKED = 10_000
 PATCH = 32
 CHUNK = 1000
 """Images resized at once, to bound the memory it takes."""
@@ -37,12 +39,9 @@ class OutlierSet:
     """sha256 of the decoded images and labels; UNDECODED where files of one set differ."""
     looked_for: str = ""
     """The files, below the data folder."""
+    can_download: bool = True
     is_embedded: bool = False
-
-    @property
-    def remedy(self) -> str:
-        """How to get the files."""
-        return f"get it with `oclgrid data {self.name} --download`"
+    """Whether it comes with the installation, so that nothing is looked for or cached."""
 
 
 def load_outliers(name: str, root: Path, *, side: int) -> npt.NDArray[np.uint8]:
@@ -101,15 +100,7 @@ def _omniglot(root: Path, download: bool) -> tuple[Images]:
         raise BrokenDataError(f"{folder} has {len(files)} images, expected {OMNIGLOT_IMAGES}")
     characters = {c: i for i, c in enumerate(sorted({f.parent for f in files}))}
     labels = np.array([characters[f.parent] for f in files], dtype=np.int64)
-    return (Images(np.stack([_grey(f) for f in files])[..., None], labels),)
-
-
-def _grey(file: Path) -> npt.NDArray[np.uint8]:
-    try:
-        with Image.open(file) as picture:
-            return np.asarray(picture.convert("L"))
-    except (OSError, SyntaxError) as error:
-        raise BrokenDataError(f"{file}: {error}") from error
+    return (Images(decode(files, side=105, mode="L"), labels),)
 
 
 def _svhn(root: Path, download: bool) -> tuple[Images]:
@@ -132,8 +123,10 @@ def _packed(file: Path) -> Images:
             images, labels = arrays["images"], arrays["labels"].astype(np.int64)
     except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as error:
         raise BrokenDataError(f"{file}: {error}") from error
-    if images.dtype != np.uint8 or images.shape != (len(labels), 32, 32, 3):
-        raise BrokenDataError(f"{file}: images must be N x 32 x 32 x 3 bytes, got {images.shape}")
+    if images.dtype != np.uint8 or images.shape != (SVHN_PACKED, 32, 32, 3):
+        raise BrokenDataError(
+            f"{file}: images must be {SVHN_PACKED} x 32 x 32 x 3 bytes, got {images.shape}"
+        )
     return Images(images, labels)
 
 

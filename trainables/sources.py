@@ -1,7 +1,6 @@
 """Read each dataset from where its publisher put it, as uint8 images and labels."""
 
 import gzip
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -81,10 +80,11 @@ def cifar100(root: Path, download: bool) -> Splits:
     return _cifar(CIFAR100, root, download)
 
 
-def _cifar(kind: Callable[..., Any], root: Path, download: bool) -> Splits:
+def _cifar(kind: Any, root: Path, download: bool) -> Splits:
     try:
         parts = [kind(str(root), train=train, download=download) for train in (True, False)]
     except RuntimeError as error:  # torchvision's word for absent or corrupted files
-        raise MissingDataError(str(error)) from error
+        is_there = (root / kind.base_folder).exists()
+        raise (BrokenDataError if is_there else MissingDataError)(str(error)) from error
     train, test = (Images(p.data, np.asarray(p.targets, dtype=np.int64)) for p in parts)
     return Splits(train, test)

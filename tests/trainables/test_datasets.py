@@ -1,13 +1,15 @@
 import multiprocessing
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from oclgrid.trainables import decoded
 from oclgrid.trainables.datasets import DATASETS, Dataset, data_root, dataset, load
-from oclgrid.trainables.decoded import cache_path, digest
+from oclgrid.trainables.decoded import UNDECODED, _alone, cache_path, digest
 from oclgrid.trainables.schema import SpecError
 from oclgrid.trainables.sources import Images, MissingDataError, Splits
 
@@ -54,8 +56,23 @@ def files(root: Path) -> list[str]:
     return sorted(p.name for p in (root / "oclgrid").glob("*"))
 
 
+def never(root: Path, download: bool) -> Splits:
+    """Decode for ever."""
+    (root / f"waiting-{os.getpid()}").touch()
+    time.sleep(600)
+    raise AssertionError
+
+
+def await_marks(root: Path, pattern: str, count: int) -> None:
+    deadline = time.monotonic() + 120
+    while len(list(root.glob(pattern))) < count:
+        assert time.monotonic() < deadline, f"no {pattern}"
+        time.sleep(0.05)
+
+
 def load_elsewhere(wanted: Dataset, root: Path, answers: "multiprocessing.Queue[str]") -> None:
     """Load in a process of its own and tell what came."""
+    (root / f"asked-{os.getpid()}").touch()
     answers.put(digest(load(wanted, root)))
 
 
@@ -147,6 +164,52 @@ def test_published_files_are_decoded_once(tmp_path: Path) -> None:
     assert cache_path(wanted, tmp_path).stat().st_mtime_ns == written.st_mtime_ns
 
 
+def test_a_file_is_compared_with_its_digest_once_per_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = info(tmp_path)
+    load(wanted, tmp_path)
+    os.utime(cache_path(wanted, tmp_path), (1e9, 1e9))
+    compared = []
+    monkeypatch.setattr(decoded, "digest", lambda parts: compared.append(1) or digest(parts))
+    for _ in range(3):
+        load(wanted, tmp_path)
+    assert compared == [1]
+
+
+@pytest.mark.parametrize("is_dated_back", [False, True])
+def test_a_file_that_changed_after_it_was_compared_is_compared_again(
+    tmp_path: Path, is_dated_back: bool
+) -> None:
+    wanted = info(tmp_path)
+    load(wanted, tmp_path)
+    cache = cache_path(wanted, tmp_path)
+    os.utime(cache, (1e9, 1e9))
+    image = load(wanted, tmp_path).train.images[0].tobytes()
+    with cache.open("r+b") as file:
+        content = file.read()
+        file.seek(content.index(image))
+        file.write(bytes(len(image)))
+    if is_dated_back:
+        os.utime(cache, (1e9, 1e9))
+    with pytest.raises(SpecError, match="is not what was decoded"):
+        load(wanted, tmp_path)
+
+
+def test_a_fresh_file_is_compared_each_time_as_its_time_stamp_may_not_move(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = info(tmp_path)
+    load(wanted, tmp_path)
+    future = time.time() + 1000
+    os.utime(cache_path(wanted, tmp_path), (future, future))
+    compared = []
+    monkeypatch.setattr(decoded, "digest", lambda parts: compared.append(1) or digest(parts))
+    load(wanted, tmp_path)
+    load(wanted, tmp_path)
+    assert compared == [1, 1]
+
+
 @pytest.mark.parametrize("length", [0, 1, 100, -1])
 def test_a_truncated_cache_is_refused_with_a_remedy(tmp_path: Path, length: int) -> None:
     wanted = info(tmp_path)
@@ -225,19 +288,36 @@ def test_the_cache_can_be_read_by_whoever_can_read_new_files(tmp_path: Path) -> 
     assert cache_path(wanted, tmp_path).stat().st_mode == (tmp_path / "new").stat().st_mode
 
 
-def test_processes_that_load_at_once_get_the_same_data_and_leave_one_file(tmp_path: Path) -> None:
+def test_processes_that_load_at_once_decode_once_and_leave_one_file(tmp_path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")
     answers: multiprocessing.Queue[str] = spawn.Queue()
-    wanted = info(tmp_path)
+    wanted = replace(info(tmp_path), digest=UNDECODED)
     workers = [
         spawn.Process(target=load_elsewhere, args=(wanted, tmp_path, answers)) for _ in range(3)
     ]
-    for worker in workers:
-        worker.start()
+    with _alone(tmp_path / "oclgrid"):  # until all of them ask
+        for worker in workers:
+            worker.start()
+        await_marks(tmp_path, "asked-*", len(workers))
     found = {answers.get(timeout=120) for _ in workers}
     for worker in workers:
         worker.join(timeout=60)
-    assert found == {wanted.digest}
+    assert found == {info(tmp_path).digest}
+    assert files(tmp_path) == [cache_path(wanted, tmp_path).name]
+    assert len(list(tmp_path.glob("read-*"))) == 1
+
+
+def test_a_process_that_dies_while_decoding_holds_up_nobody(tmp_path: Path) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    answers: multiprocessing.Queue[str] = spawn.Queue()
+    wanted = info(tmp_path)
+    dying = replace(wanted, read=never)
+    worker = spawn.Process(target=load_elsewhere, args=(dying, tmp_path, answers))
+    worker.start()
+    await_marks(tmp_path, "waiting-*", 1)
+    worker.kill()
+    worker.join(timeout=60)
+    assert digest(load(wanted, tmp_path)) == wanted.digest
     assert files(tmp_path) == [cache_path(wanted, tmp_path).name]
 
 
