@@ -53,13 +53,12 @@ class Paper:
     def stages(self, method: str) -> list[float] | None:
         """Return the accuracy after each stage, in the setting the paper gives it for."""
         values = self._data["stages"].get(method)
-        return None if values is None else [v / 100 for v in values]
+        return None if values is None else [_fraction("stages", v) for v in values]
 
     def analysis(self, name: str, method: str) -> dict[str, float]:
         """Return the numbers of an analysis by key, such as mnist of ood."""
-        scale = 100 if name in PERCENT else 1
         values = self._data.get(name, {}).get(method, {}) if name in ("cka", "ood") else {}
-        return {key: value / scale for key, value in values.items()}
+        return {key: _fraction(name, value) for key, value in values.items()}
 
     def notes_on(self, names: tuple[str, ...], method: str) -> list[str]:
         """Return what is to be said about these numbers of a method."""
@@ -71,7 +70,12 @@ class Paper:
             entry = dict(zip(self._data["memory"][dataset], entry, strict=True))
         if isinstance(entry, Mapping):
             entry = entry.get(memory)
-        return None if entry is None else entry / (100 if name in PERCENT else 1)
+        return None if entry is None else _fraction(name, entry)
+
+
+def _fraction(name: str, value: float) -> float:
+    """Return a printed number as a fraction, without the last bits that dividing adds."""
+    return round(value / 100, 4) if name in PERCENT else value
 
 
 @cache
