@@ -11,6 +11,7 @@ from oclgrid.platform import commands as do
 from oclgrid.platform import result_commands as results
 from oclgrid.platform.commands import BAD_INPUT, DONE, INTERRUPTED, SOME_FAILED
 from oclgrid.platform.environment import prepare
+from oclgrid.platform.results import RULE
 
 
 class _Parser(argparse.ArgumentParser):
@@ -88,8 +89,12 @@ def _parser() -> argparse.ArgumentParser:
 
     def add_table(command: argparse.ArgumentParser) -> None:
         command.add_argument(
-            "--format", choices=["markdown", "csv"], default="markdown", help="of the table"
+            "--format",
+            choices=["markdown", "latex", "csv", "parquet"],
+            default="markdown",
+            help="of the table",
         )
+        command.add_argument("--output", metavar="FILE", help="write the table there")
         command.add_argument(
             "--no-seconds", action="store_true", help="leave out what a clock says"
         )
@@ -110,6 +115,7 @@ def _parser() -> argparse.ArgumentParser:
 
     table = add("table", results.table, "print the results: mean and deviation over class orders",
                 example="table quickstart --format csv")  # fmt: skip
+    table.description = f"{table.description}. {RULE}"
     table.add_argument("sweep", metavar="SWEEP")
     table.add_argument(
         "--from", dest="source", metavar="FILE", help="cells.parquet of `oclgrid export`"

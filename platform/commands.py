@@ -3,8 +3,10 @@
 Slow imports stand inside the functions, so that help and refusals come at once.
 """
 
+import os
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 DONE, SOME_FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -19,6 +21,7 @@ def run(options: Any) -> int:
     from oclgrid.trainables.datasets import data_root
     from oclgrid.trainables.schema import SpecError
 
+    check_output(options)
     sweep = read_sweep(options.sweep)
     if options.slots is not None and not 1 <= options.slots <= 4096:
         raise SpecError(f"--slots must lie in [1, 4096], got {options.slots}")
@@ -72,12 +75,39 @@ def plan(options: Any) -> int:
     return DONE
 
 
-def print_rows(table: Any, options: Any) -> None:
-    """Print a table as the options ask."""
-    from oclgrid.platform.table import to_csv, to_markdown
+def check_output(options: Any) -> None:
+    """Refuse an output that could not be written, before anything else is done."""
+    from oclgrid.trainables.schema import SpecError
 
-    write = to_csv if options.format == "csv" else to_markdown
-    print(write(table, seconds=not options.no_seconds), end="")
+    if options.output is None and options.format == "parquet":
+        raise SpecError("--format parquet needs a file to write to; name it with --output")
+    if options.output is not None and not Path(options.output).absolute().parent.is_dir():
+        raise SpecError(f"--output {options.output}: there is no such folder; make it first")
+
+
+def print_rows(table: Any, options: Any) -> None:
+    """Print a table, or write it to a file, in the format asked for."""
+    from oclgrid.platform import table_formats
+
+    content = getattr(table_formats, f"to_{options.format}")(table, seconds=not options.no_seconds)
+    if options.output is None:
+        print(content, end="")
+        return
+    write_whole(Path(options.output), content if isinstance(content, bytes) else content.encode())
+    print(f"the table is in {options.output}", file=sys.stderr)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that it is whole or as it was."""
+    from oclgrid.trainables.schema import SpecError
+
+    aside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        aside.write_bytes(content)
+        os.replace(aside, path)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        raise SpecError(f"cannot write {path} ({error.strerror}); name another file") from error
 
 
 def ui(options: Any) -> int:

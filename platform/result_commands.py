@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from oclgrid.platform.commands import DONE, print_rows
+from oclgrid.platform.commands import DONE, check_output, print_rows, write_whole
 
 
 def table(options: Any) -> int:
@@ -15,6 +15,7 @@ def table(options: Any) -> int:
     from oclgrid.platform.table import rows
     from oclgrid.search_spaces.sweep import read_sweep
 
+    check_output(options)
     sweep = read_sweep(options.sweep)
     source = _source(options)
     found = source.cells(sweep.cells) if source else {}
@@ -48,7 +49,8 @@ def export(options: Any) -> int:
     from oclgrid.platform.export import CELLS, Export, export_cells
     from oclgrid.platform.location import find_store
     from oclgrid.platform.reading import open_source
-    from oclgrid.platform.table import rows, to_markdown
+    from oclgrid.platform.table import rows
+    from oclgrid.platform.table_formats import to_markdown
     from oclgrid.search_spaces.sweep import read_sweep
     from oclgrid.trainables.schema import SpecError
 
@@ -61,6 +63,6 @@ def export(options: Any) -> int:
     count = export_cells(sweep, open_source(location), folder)
     table = to_markdown(rows(sweep.cells, Export(folder / CELLS).cells(sweep.cells)))
     text = f"# {sweep.name}\n\n{sweep.about}\n\n{table}"
-    (folder / f"{sweep.name}.md").write_text(text, encoding="utf-8")
+    write_whole(folder / f"{sweep.name}.md", text.encode())
     print(f"{count} of {len(sweep.cells)} cells are finished and now in {folder / CELLS}")
     return DONE

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oclgrid.platform import table
+from oclgrid.platform import table, table_formats
 from oclgrid.platform.display import Display
 from oclgrid.platform.location import Location
 from oclgrid.platform.plan import (
@@ -176,7 +176,7 @@ class _Filing:
         is_done = all(row.n == row.asked for row in rows)
         status = "FINISHED" if is_done else "FAILED" if failed else "KILLED"
         self.store.set_tags(self._run, {**self._tags, "content": content_digest(self.sweep)})
-        self.store.describe(self._run, table.to_markdown(rows))
+        self.store.describe(self._run, table_formats.to_markdown(rows))
         self.store.set_status(self._run, status)
         return Outcome(rows=rows, failed=failed, interrupted=interrupted)
 
@@ -190,14 +190,19 @@ class _Filing:
         if row.n:
             self.store.log_numbers(run_id, numbers, step=row.n, at=row.ended_at_ms)
         tags = {"dataset": row.dataset, "memory": str(row.memory), "method": row.method}
+        if row.n:
+            told = table_formats.told(row)
+            tags |= {"end_accuracy": told}
+            name = f"{row.label} {row.dataset} M={row.memory} (mean): {told}"
+            self.store.client.update_run(run_id, name=name[:250])
         self.store.set_tags(run_id, tags)
         self.store.set_status(run_id, "FINISHED" if row.n == row.asked else "KILLED")
 
     def _upload(self, rows: list[table.Row]) -> None:
         with tempfile.TemporaryDirectory() as folder:
             for name, text in {
-                "table.md": table.to_markdown(rows),
-                "table.csv": table.to_csv(rows),
+                "table.md": table_formats.to_markdown(rows),
+                "table.csv": table_formats.to_csv(rows),
                 "cells.json": json.dumps([c.resolved for c in self.sweep.cells], indent=1),
             }.items():
                 (Path(folder) / name).write_text(text, encoding="utf-8")

@@ -1,52 +1,76 @@
 """Result tables: one row per dataset, memory size and method, mean and spread over class orders."""
 
-import csv
-import io
-import statistics
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from oclgrid.platform.results import NUMBERS, CellRun
+from oclgrid.platform.results import NUMBERS, RULE, CellRun
+from oclgrid.platform.spread import Spread, spread
+from oclgrid.platform.verdict import OTHER, Judgement, departures, judge, named, shown
+from oclgrid.search_spaces.paper import Printed, paper
 from oclgrid.trainables.spec import CellSpec
 
 SECONDS = "seconds"
-FORMATS = ("markdown", "csv")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Spread:
-    """Mean and sample standard deviation over class orders; the latter needs two of them."""
-
-    mean: float
-    std: float | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
     """One line of the table."""
 
-    dataset: str
-    memory: int
-    method: str
+    spec: CellSpec
+    """The first cell of the group."""
+    label: str
+    """The method, with what tells it from others of its name."""
     n: int
     """Class orders that have finished."""
     asked: int
     """Class orders in the sweep."""
-    values: dict[str, Spread]
+    values: Mapping[str, Spread]
     ended_at_ms: int
     """When the last of them finished."""
+    departures: Mapping[str, str] = field(default_factory=dict)
+    """What differs from the paper's protocol and settings."""
+    printed: Mapping[str, Printed] = field(default_factory=dict)
+    """The paper's E, A, F and beta, as far as it has them."""
+    judgement: Judgement | None = None
+    """On E; None where the paper has no number."""
+
+    @property
+    def dataset(self) -> str:
+        """Name of the dataset."""
+        return self.spec.dataset
+
+    @property
+    def memory(self) -> int:
+        """M."""
+        return self.spec.memory_size
+
+    @property
+    def method(self) -> str:
+        """Name of the method."""
+        return self.spec.method.name
+
+    @property
+    def beside(self) -> Mapping[str, Printed]:
+        """The paper's A, F and beta, where they may stand beside ours."""
+        return {} if self.departures else {k: v for k, v in self.printed.items() if k != "E"}
+
+    @property
+    def contest(self) -> tuple[object, ...]:
+        """What rows have in common that may be compared with each other."""
+        return (self.dataset, self.memory, self.spec.protocol, self.spec.stream_fraction)
 
 
-def rows(cells: Iterable[CellSpec], found: dict[str, CellRun]) -> list[Row]:
+def rows(cells: Iterable[CellSpec], found: Mapping[str, CellRun]) -> list[Row]:
     """Return a row for each group of cells that differ in class order only."""
     groups: dict[str, list[CellSpec]] = defaultdict(list)
     for spec in cells:
         groups[spec.group_id].append(spec)
-    return [_row(group, found) for group in groups.values()]
+    return _labelled([_row(group, found) for group in groups.values()])
 
 
-def _row(group: list[CellSpec], found: dict[str, CellRun]) -> Row:
+def _row(group: list[CellSpec], found: Mapping[str, CellRun]) -> Row:
     runs = [found[s.cell_id] for s in group if s.cell_id in found]
     finished = [r for r in runs if r.is_finished]
     done = [r.numbers for r in finished]
@@ -54,73 +78,91 @@ def _row(group: list[CellSpec], found: dict[str, CellRun]) -> Row:
     if done:
         values[SECONDS] = spread([n["train_seconds"] + n["inference_seconds"] for n in done])
     spec = group[0]
-    return Row(
-        dataset=spec.dataset,
-        memory=spec.memory_size,
-        method=spec.method.name,
+    row = Row(
+        spec=spec,
+        label=spec.method.name,
         n=len(done),
         asked=len(group),
         values=values,
         ended_at_ms=max((r.ended_at_ms for r in finished), default=0),
+        departures=departures(spec),
+        printed=_printed(spec),
     )
+    if "E" not in row.printed:
+        return row
+    same = not row.departures
+    verdict = judge(values.get("E"), row.printed["E"], n=row.n, asked=row.asked, same=same)
+    return replace(row, judgement=verdict)
 
 
-def spread(values: list[float]) -> Spread:
-    """Return mean and sample standard deviation (ddof 1)."""
-    std = statistics.stdev(values) if len(values) > 1 else None
-    return Spread(mean=statistics.fmean(values), std=std)
+def _printed(spec: CellSpec) -> dict[str, Printed]:
+    where: Any = {
+        "dataset": spec.dataset,
+        "memory": spec.memory_size,
+        "method": spec.method.name,
+    }
+    numbers = {name: paper().number(name, **where) for name in NUMBERS}
+    return {name: number for name, number in numbers.items() if number is not None}
 
 
-def to_csv(table: list[Row], *, seconds: bool = True) -> str:
-    """Return the table as CSV; accuracies are fractions, empty fields are not known (yet)."""
-    names = [*NUMBERS, *([SECONDS] if seconds else [])]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(
-        ["dataset", "memory", "method", "n", *(f"{k}_{s}" for k in names for s in ("mean", "std"))]
-    )
+def _labelled(table: list[Row]) -> list[Row]:
+    """Return the rows with what tells those of one dataset, memory size and method apart."""
+    alike: dict[tuple[str, int, str], list[Row]] = defaultdict(list)
     for row in table:
-        fields = [
-            "" if value is None else f"{value:.6f}"
-            for k in names
-            for value in _parts(row.values.get(k))
-        ]
-        writer.writerow([row.dataset, row.memory, row.method, row.n, *fields])
-    return text.getvalue()
+        alike[row.dataset, row.memory, row.method].append(row)
+    return [_told_apart(row, alike[row.dataset, row.memory, row.method]) for row in table]
 
 
-def _parts(value: Spread | None) -> tuple[float | None, float | None]:
-    return (None, None) if value is None else (value.mean, value.std)
+def _told_apart(row: Row, alike: list[Row]) -> Row:
+    if len(alike) == 1:
+        return row
+    every = [_settings(other.spec) for other in alike]
+    differing = [k for k in every[0] if len({s[k] for s in every}) > 1]
+    own = _settings(row.spec)
+    return replace(row, label=f"{row.method} ({', '.join(f'{k} {own[k]}' for k in differing)})")
 
 
-def to_markdown(table: list[Row], *, seconds: bool = True) -> str:
-    """Return the table for people: E and A in percent, F and beta as fractions, as in the paper."""
-    header = ["dataset", "memory", "method", "n", "E %", "A %", "F", "beta"]
-    lines = [header + (["seconds"] if seconds else [])]
-    for row in table:
-        cells = [row.dataset, str(row.memory), row.method]
-        cells.append(str(row.n) if row.n == row.asked else f"{row.n} of {row.asked}")
-        cells += [_shown(row.values.get(k), scale=100, digits=1) for k in ("E", "A")]
-        cells += [_shown(row.values.get(k), scale=1, digits=3) for k in ("F", "beta")]
-        if seconds:
-            cells.append(_shown(row.values.get(SECONDS), scale=1, digits=0))
-        lines.append(cells)
-    widths = [max(3, *(len(line[i]) for line in lines)) for i in range(len(lines[0]))]
-    rule = ["-" * w if i < 3 else "-" * (w - 1) + ":" for i, w in enumerate(widths)]
-    lines.insert(1, rule)
-
-    def padded(line: list[str]) -> str:
-        parts = [
-            c.ljust(w) if i < 3 else c.rjust(w)
-            for i, (c, w) in enumerate(zip(line, widths, strict=True))
-        ]
-        return "| " + " | ".join(parts) + " |\n"
-
-    return "".join(map(padded, lines))
+def _settings(spec: CellSpec) -> dict[str, str]:
+    other = {"stream_fraction": spec.stream_fraction, "protocol": spec.protocol, "seed": spec.seed}
+    return {k: shown(v) for k, v in {**named(spec.method), **other}.items()}
 
 
-def _shown(value: Spread | None, *, scale: float, digits: int) -> str:
-    if value is None:
-        return "-"
-    mean = f"{value.mean * scale:.{digits}f}"
-    return mean if value.std is None else f"{mean} ± {value.std * scale:.{digits}f}"
+def best(table: Sequence[Row], name: str) -> set[int]:
+    """Return the positions of the rows whose mean is the best among those it can be compared with.
+
+    Where a row stands alone there is no best. F is the better the lower it is.
+    """
+    contests: dict[tuple[object, ...], dict[int, float]] = defaultdict(dict)
+    for i, row in enumerate(table):
+        if name in row.values:
+            mean = row.values[name].mean
+            contests[row.contest][i] = -mean if name == "F" else mean
+    return {
+        i
+        for means in contests.values()
+        if len(means) > 1
+        for i, mean in means.items()
+        if mean == max(means.values())
+    }
+
+
+def notes(table: Sequence[Row]) -> list[str]:
+    """Return what must be said under the table: what is missing, the rule, the paper's slips."""
+    told = []
+    done, asked = sum(row.n for row in table), sum(row.asked for row in table)
+    if done < asked:
+        told.append(f"{done} of {asked} cells are finished.")
+    judged = [row for row in table if row.judgement is not None]
+    if any(row.judgement and row.judgement.verdict != OTHER for row in judged):
+        told.append(RULE)
+    others: dict[str, list[str]] = defaultdict(list)
+    for row in judged:
+        if row.departures:
+            others[", ".join(f"{k} {v}" for k, v in row.departures.items())].append(row.method)
+    for reason, methods in others.items():
+        names = ", ".join(dict.fromkeys(methods))
+        told.append(f"{OTHER}, so not judged against the paper: {reason} ({names}).")
+    for row in judged:
+        if not row.departures:
+            told += paper().notes_on(tuple(row.printed), row.method)
+    return list(dict.fromkeys(told))

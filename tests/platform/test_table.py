@@ -1,11 +1,18 @@
 """Result tables: what counts, how it is averaged, and the text of both formats."""
 
+import csv
+import io
+import re
 import statistics
+from dataclasses import replace
 
+import pyarrow.parquet as pq
 import pytest
 
 from oclgrid.platform.results import NUMBERS, CellRun
-from oclgrid.platform.table import Row, Spread, rows, spread, to_csv, to_markdown
+from oclgrid.platform.spread import Spread, spread
+from oclgrid.platform.table import Row, best, notes, rows
+from oclgrid.platform.table_formats import to_csv, to_latex, to_markdown, to_parquet
 from oclgrid.search_spaces.sweep import Sweep, parse_sweep
 from oclgrid.trainables.spec import CellSpec
 
@@ -39,8 +46,12 @@ def only_row(*runs: CellRun, orders: int = 3) -> Row:
     return row
 
 
+def table_lines(markdown: str) -> list[str]:
+    return [line for line in markdown.splitlines() if line.startswith("|")]
+
+
 def columns(markdown: str) -> list[list[str]]:
-    return [[c.strip() for c in line.strip("|").split("|")] for line in markdown.splitlines()]
+    return [[c.strip() for c in x.strip("|").split("|")] for x in table_lines(markdown)]
 
 
 def test_mean_and_spread_are_over_class_orders() -> None:
@@ -111,20 +122,23 @@ def example() -> list[Row]:
 
 
 def test_csv_has_one_line_per_row_with_fractions_in_full() -> None:
-    assert to_csv(example()) == (
+    header, er, scr, sdaf = to_csv(example()).splitlines()
+    assert header.startswith(
         "dataset,memory,method,n,E_mean,E_std,A_mean,A_std,F_mean,F_std,beta_mean,beta_std,"
-        "seconds_mean,seconds_std\n"
-        "digits,10,er,2,0.600000,0.141421,0.750000,0.000000,0.125000,0.000000,"
-        "1.000000,0.000000,17.000000,7.071068\n"
-        "digits,10,scr,1,0.250000,,0.750000,,0.125000,,1.000000,,22.000000,\n"
-        "digits,10,sdaf,0,,,,,,,,,,\n"
+        "seconds_mean,seconds_std,asked,label,departures,group_id,E_paper,"
     )
+    assert er.startswith(
+        "digits,10,er,2,0.600000,0.141421,0.750000,0.000000,0.125000,0.000000,"
+        "1.000000,0.000000,17.000000,7.071068,2,er,,"
+    )
+    assert scr.startswith("digits,10,scr,1,0.250000,,0.750000,,0.125000,,1.000000,,22.000000,,2,")
+    assert sdaf.startswith("digits,10,sdaf,0,,,,,,,,,,,2,sdaf,,")
 
 
 def test_csv_without_seconds_says_nothing_of_a_clock() -> None:
     fast, slow = (to_csv([only_row(run(0.5, seconds=s))], seconds=False) for s in (1.0, 9.0))
     assert fast == slow
-    assert fast.splitlines()[0].endswith(",beta_mean,beta_std")
+    assert "seconds" not in fast
 
 
 def test_markdown_without_seconds_says_nothing_of_a_clock() -> None:
@@ -147,7 +161,7 @@ def test_a_partial_group_says_of_how_many() -> None:
 
 
 def test_markdown_lines_up() -> None:
-    assert len({len(line) for line in to_markdown(example()).splitlines()}) == 1
+    assert len({len(line) for line in table_lines(to_markdown(example()))}) == 1
 
 
 @pytest.mark.parametrize("runs", [(), (run(0.5),), tuple(map(run, END_ACCURACIES))])
@@ -158,5 +172,90 @@ def test_markdown_rules_have_dashes_in_every_column(runs: tuple[CellRun, ...]) -
 
 
 def test_every_number_of_the_store_has_its_columns() -> None:
-    header = to_csv([]).strip().split(",")
-    assert [f"{name}_{part}" for name in NUMBERS for part in ("mean", "std")] == header[4:-2]
+    header = to_csv(example()).splitlines()[0].split(",")
+    wanted = [f"{name}_{part}" for name in NUMBERS for part in ("mean", "std")]
+    assert header[4 : 4 + len(wanted)] == wanted
+
+
+def test_a_whole_table_without_the_paper_has_no_notes() -> None:
+    assert notes([only_row(*map(run, END_ACCURACIES))]) == []
+    assert notes([only_row(run(0.5))]) == ["1 of 3 cells are finished."]
+
+
+def twins() -> list[Row]:
+    """Return two rows of one method that differ in more than the class order."""
+    base = {"dataset": "digits", "memory": 10, "orders": 1, "method": "er"}
+    other = {**base, "stream_fraction": 0.5, "seed": 3}
+    made = parse_sweep({"sweep": "x", "cells": [base, other]}, where="file.yaml")
+    return rows(made.cells, found(made.cells, run(0.5), run(0.7)))
+
+
+def test_rows_of_one_name_say_what_differs() -> None:
+    assert [row.label for row in twins()] == [
+        "er (stream_fraction 1, seed 0)",
+        "er (stream_fraction 0.5, seed 3)",
+    ]
+    assert [row.label for row in example()] == ["er", "scr", "sdaf"]
+
+
+def test_settings_go_by_the_names_of_a_sweep_file() -> None:
+    fields = {"lambda": 1.0, "long": {"crop_min": 0.25}}
+    made = parse_sweep(
+        {
+            "sweep": "x",
+            "cells": {"dataset": "cifar10", "memory": 500, "method": "sdaf"},
+            "overrides": {"sdaf": fields},
+        },
+        where="file.yaml",
+    )
+    (row,) = rows(made.cells, {})
+    assert row.departures == {"lambda": "1", "long.crop_min": "0.25"}
+
+
+def test_the_best_is_chosen_among_what_can_be_compared() -> None:
+    cells = sweep(orders=1, memory=[10, 20], method=["er", "scr"]).cells
+    table = rows(cells, found(cells, run(0.5), run(0.7), run(0.9), run(0.9)))
+    assert best(table, "E") == {1, 2, 3}  # 0.7 of one memory size; a tie in the other
+    assert best(twins(), "E") == set()  # two protocols: nothing to compare with
+    assert best(table[:1], "E") == set()
+
+
+def test_the_best_forgets_least() -> None:
+    cells = sweep(orders=1, method=["er", "scr"]).cells
+    worse = replace(run(0.5), numbers={**run(0.5).numbers, "F": 0.5})
+    assert best(rows(cells, found(cells, run(0.5), worse)), "F") == {0}
+
+
+def test_latex_is_a_booktabs_table_with_the_best_in_bold() -> None:
+    cells = sweep(orders=2, memory=[10, 20], method=["er", "scr"]).cells
+    ends = (0.5, 0.5, 0.7, 0.7, 0.9, 0.9, 0.8, 0.8)
+    text = to_latex(rows(cells, found(cells, *map(run, ends))))
+    begins, ends_ = (re.findall(rf"\\{word}{{(\w+)}}", text) for word in ("begin", "end"))
+    assert begins == ends_[::-1] == ["table", "tabular"]
+    columns_ = re.search(r"begin{tabular}{(\w+)}", text)
+    assert columns_ is not None
+    body = [line for line in text.splitlines() if line.endswith("\\\\")]
+    assert {line.count("&") + 1 for line in body} == {len(columns_[1])}
+    assert [line for line in text.splitlines() if line.endswith("rule")] == [
+        "\\toprule", "\\midrule", "\\midrule", "\\bottomrule"]  # fmt: skip
+    assert body[2].count("\\textbf{70.0 $\\pm$ 0.0}") == 1
+    assert body[3].count("\\textbf{90.0 $\\pm$ 0.0}") == 1
+    assert "\\textbf{50" not in text
+
+
+def test_latex_escapes_what_it_would_misread() -> None:
+    (row,) = rows(sweep(orders=1).cells, {})
+    text = to_latex([replace(row, label="my_own & 100% #1 ^~\\{}")])
+    assert (
+        "my\\_own \\& 100\\% \\#1 "
+        "\\textasciicircum{}\\textasciitilde{}\\textbackslash{}\\{\\}" in text
+    )
+
+
+def test_parquet_holds_what_csv_says() -> None:
+    table = pq.read_table(io.BytesIO(to_parquet(example()))).to_pylist()
+    written = list(csv.DictReader(to_csv(example()).splitlines()))
+    assert [list(line) for line in table] == [list(line) for line in written]
+    assert table[0]["E_mean"] == pytest.approx(0.6)
+    assert table[0]["E_paper"] is table[2]["E_mean"] is None
+    assert [line["n"] for line in table] == [2, 1, 0]
