@@ -112,6 +112,7 @@ def _parser() -> argparse.ArgumentParser:
                example="plan quickstart")  # fmt: skip
     plan.add_argument("sweep", metavar="SWEEP")
     add_store(plan)
+    add_data(plan)
 
     table = add("table", results.table, "print the results: mean and deviation over class orders",
                 example="table quickstart --format csv")  # fmt: skip
@@ -121,6 +122,7 @@ def _parser() -> argparse.ArgumentParser:
         "--from", dest="source", metavar="FILE", help="cells.parquet of `oclgrid export`"
     )
     add_store(table)
+    add_data(table)
     add_table(table)
 
     export = add("export", results.export, "merge finished cells into results/cells.parquet",
@@ -128,6 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("sweep", metavar="SWEEP")
     export.add_argument("--to", metavar="FOLDER", default="results", help="default: ./results")
     add_store(export)
+    add_data(export)
 
     ui = add("ui", do.ui, "open the MLflow UI on the store", example="ui --port 5000")
     ui.add_argument("--port", type=int, default=5000, help="on 127.0.0.1 (default: 5000)")

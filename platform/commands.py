@@ -58,8 +58,9 @@ def plan(options: Any) -> int:
     from oclgrid.platform.location import find_store
     from oclgrid.platform.plan import make_plan
     from oclgrid.search_spaces.sweep import read_sweep
+    from oclgrid.trainables.datasets import data_root
 
-    sweep = read_sweep(options.sweep)
+    sweep = read_sweep(options.sweep, data_root(options.data))
     plan = make_plan(sweep, find_store(options.store))
     print(plan.told)
     for spec in plan.todo:
@@ -137,24 +138,13 @@ def ui(options: Any) -> int:
 
 def data(options: Any) -> int:
     """Print which datasets are here, and how to get one that is not."""
-    from oclgrid.trainables.datasets import DATASETS, data_root, dataset, load
-    from oclgrid.trainables.schema import SpecError
+    from oclgrid.platform.data import data_lines, telling
+    from oclgrid.trainables.datasets import data_root
 
     root = data_root(options.data)
-    chosen = [dataset(options.dataset)] if options.dataset else list(DATASETS.values())
-    if options.download and not options.dataset:
-        raise SpecError("--download needs the name of a dataset")
-    if not options.dataset:
-        print(f"data folder: {root}")
-    for info in chosen:
-        try:
-            load(info, root, download=options.download)
-            state = "complete"
-        except SpecError as error:
-            if options.dataset:
-                raise
-            state = str(error)
-        print(f"{info.name:10} {state}")
+    with telling(lambda line: print(line, file=sys.stderr)):
+        for line in data_lines(options.dataset, root, download=options.download):
+            print(line, flush=True)
     return DONE
 
 
@@ -162,11 +152,13 @@ def show(options: Any) -> int:
     """Print methods, datasets or sweeps."""
     from oclgrid.search_spaces.sweep import presets, read_sweep
     from oclgrid.trainables.datasets import DATASETS
+    from oclgrid.trainables.outliers import OUTLIERS
     from oclgrid.trainables.registry import all_methods
 
+    outliers = [f"{o.name:20}outliers: {o.about}" for o in OUTLIERS.values()]
     everything = {
         "methods": _method_lines(all_methods()),
-        "datasets": [f"{d.name:20}{d.about}" for d in DATASETS.values()],
+        "datasets": [*(f"{d.name:20}{d.about}" for d in DATASETS.values()), *outliers],
         "sweeps": [f"{n:20}{read_sweep(n).about}" for n in presets()],
     }
     for kind, lines in everything.items():

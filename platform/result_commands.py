@@ -14,9 +14,10 @@ def table(options: Any) -> int:
     """Print the results of a sweep."""
     from oclgrid.platform.table import rows
     from oclgrid.search_spaces.sweep import read_sweep
+    from oclgrid.trainables.datasets import data_root
 
     check_output(options)
-    sweep = read_sweep(options.sweep)
+    sweep = read_sweep(options.sweep, data_root(options.data))
     source = _source(options)
     found = source.cells(sweep.cells) if source else {}
     print_rows(rows(sweep.cells, found), options)
@@ -52,9 +53,10 @@ def export(options: Any) -> int:
     from oclgrid.platform.table import rows
     from oclgrid.platform.table_formats import to_markdown
     from oclgrid.search_spaces.sweep import read_sweep
+    from oclgrid.trainables.datasets import data_root
     from oclgrid.trainables.schema import SpecError
 
-    sweep = read_sweep(options.sweep)
+    sweep = read_sweep(options.sweep, data_root(options.data))
     location = find_store(options.store)
     if not location.exists:
         raise SpecError(f"there is no store in {location.folder}; `oclgrid run` makes one")

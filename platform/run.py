@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oclgrid.platform import table, table_formats
+from oclgrid.platform.data import telling
 from oclgrid.platform.display import Display
 from oclgrid.platform.location import Location
 from oclgrid.platform.plan import (
@@ -57,7 +58,7 @@ def run_sweep(sweep: Sweep, place: Surroundings, display: Display) -> Outcome:
         check_machine(sweep.resources, place.slots)
     else:
         check_address(place.address)
-    with display.phase("checking the data"):
+    with display.phase("checking the data"), telling(display.say):
         check_data(sweep.cells, place.data)
         sweep = on_data(sweep, place.data)
     with place.location.claimed():

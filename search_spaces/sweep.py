@@ -69,14 +69,15 @@ class Sweep:
     resources: Resources
 
 
-def read_sweep(name_or_file: str) -> Sweep:
-    """Return the sweep of a preset's name or of a YAML file."""
+def read_sweep(name_or_file: str, data: Path | None = None) -> Sweep:
+    """Return the sweep of a preset's name or of a YAML file, on the data below a folder."""
     path = Path(name_or_file)
     if path.suffix not in (".yaml", ".yml") and "/" not in name_or_file:
         path = PRESETS / f"{name_or_file}.yaml"
         if name_or_file not in presets():
             raise unknown("sweep", name_or_file, presets())
-    return parse_sweep(read_yaml(path), where=path.name)
+    sweep = parse_sweep(read_yaml(path), where=path.name)
+    return sweep if data is None else on_data(sweep, data)
 
 
 def presets() -> list[str]:

@@ -87,7 +87,7 @@ def load(
         return parts
     cache = cache_path(what, root)
     if not cache.exists():
-        with _alone(cache.parent):
+        with _alone(root):
             if not cache.exists():
                 _decode(what, root, download)
     parts, found = _map_checked(what, cache)
@@ -160,22 +160,23 @@ def _check(what: Decodable, found: str, place: str) -> None:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _alone(root: Path) -> Iterator[None]:
     """Let one process at a time decode, so that the others find its file.
 
     It only spares work: files are replaced whole, so where a folder cannot be locked, or the
     other takes too long, both may write. A process that dies loses its lock.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder, os.O_RDONLY)
-    except OSError as error:
-        raise SpecError(
-            f"cannot write to {folder} ({error.strerror}); name another folder with --data"
-        ) from error
+    if not root.is_dir():
+        yield
+        return
+    handle = os.open(root, os.O_RDONLY)
     try:
         deadline = time.monotonic() + DECODING_SECONDS
+        is_told = False
         while not _locked(handle) and time.monotonic() < deadline:
+            if not is_told:
+                logger.info("waiting for another process that decodes below %s", root)
+                is_told = True
             time.sleep(0.1)
         yield
     finally:
@@ -195,6 +196,7 @@ def _locked(handle: int) -> bool:
 
 def _write(parts: tuple[Images, ...], path: Path, found: str) -> None:
     """Write the Arrow file whole or not at all; simultaneous writers write the same bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     pixels = int(np.prod(parts[0].images.shape[1:]))
     schema = pa.schema(
         [("image", pa.binary(pixels)), ("label", pa.int64())], metadata={"digest": found}

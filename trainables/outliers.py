@@ -19,7 +19,6 @@ from oclgrid.trainables.pictures import decode
 from oclgrid.trainables.schema import SpecError, unknown
 from oclgrid.trainables.sources import BrokenDataError, Images, MissingDataError
 
-OMNIGLOT_IMAGES = 13_180
 SVHN_PACKED = 10_000
 PATCH = 32
 CHUNK = 1000
@@ -86,7 +85,7 @@ def _refused(file: Path, error: Exception) -> SpecError:
     return kind(f"{file}: {str(error) or 'not in its format'}")
 
 
-def _omniglot(root: Path, download: bool) -> tuple[Images]:
+def read_omniglot(root: Path, download: bool, count: int = 13_180) -> tuple[Images]:
     """Return Omniglot's evaluation split, by alphabet, character and file."""
     if download:
         from torchvision.datasets import Omniglot
@@ -96,8 +95,8 @@ def _omniglot(root: Path, download: bool) -> tuple[Images]:
     files = sorted(folder.glob("*/*/*.png"))
     if not files:
         raise MissingDataError(f"there is no {folder}/<alphabet>/<character>/*.png")
-    if len(files) != OMNIGLOT_IMAGES:
-        raise BrokenDataError(f"{folder} has {len(files)} images, expected {OMNIGLOT_IMAGES}")
+    if len(files) != count:
+        raise BrokenDataError(f"{folder} has {len(files)} images, expected {count}")
     characters = {c: i for i, c in enumerate(sorted({f.parent for f in files}))}
     labels = np.array([characters[f.parent] for f in files], dtype=np.int64)
     return (Images(decode(files, side=105, mode="L"), labels),)
@@ -119,7 +118,7 @@ def _svhn(root: Path, download: bool) -> tuple[Images]:
 
 def _packed(file: Path) -> Images:
     try:
-        with np.load(file, allow_pickle=False) as arrays:
+        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             images, labels = arrays["images"], arrays["labels"].astype(np.int64)
     except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as error:
         raise BrokenDataError(f"{file}: {error}") from error
@@ -173,7 +172,7 @@ OUTLIERS = {
             name="omniglot",
             about="Omniglot, 13,180 characters of the evaluation split (torchvision's layout)",
             shape=(105, 105, 1),
-            read=_omniglot,
+            read=read_omniglot,
             looked_for="omniglot-py/images_evaluation/<alphabet>/<character>/*.png",
         ),
         OutlierSet(

@@ -295,7 +295,7 @@ def test_processes_that_load_at_once_decode_once_and_leave_one_file(tmp_path: Pa
     workers = [
         spawn.Process(target=load_elsewhere, args=(wanted, tmp_path, answers)) for _ in range(3)
     ]
-    with _alone(tmp_path / "oclgrid"):  # until all of them ask
+    with _alone(tmp_path):  # until all of them ask
         for worker in workers:
             worker.start()
         await_marks(tmp_path, "asked-*", len(workers))
