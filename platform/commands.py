@@ -54,6 +54,7 @@ def run(options: Any) -> int:
 
 def plan(options: Any) -> int:
     """Print which cells are finished or missing, and what they would cost."""
+    from oclgrid.platform.data import undecoded_lines
     from oclgrid.platform.display import clock
     from oclgrid.platform.location import find_store
     from oclgrid.platform.plan import make_plan
@@ -62,6 +63,8 @@ def plan(options: Any) -> int:
 
     sweep = read_sweep(options.sweep, data_root(options.data))
     plan = make_plan(sweep, find_store(options.store))
+    for line in undecoded_lines(sweep.cells):
+        print(f"oclgrid: {line}", file=sys.stderr)
     print(plan.told)
     for spec in plan.todo:
         run = plan.found.get(spec.cell_id)

@@ -1,7 +1,7 @@
 """What is known of the data on this machine, in lines for people."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from oclgrid.trainables.decoded import (
 from oclgrid.trainables.outliers import OUTLIERS
 from oclgrid.trainables.schema import SpecError, unknown
 from oclgrid.trainables.sources import MissingDataError
+from oclgrid.trainables.spec import CellSpec
 
 
 def data_lines(name: str | None, root: Path, *, download: bool) -> Iterator[str]:
@@ -33,6 +34,15 @@ def data_lines(name: str | None, root: Path, *, download: bool) -> Iterator[str]
     yield f"data folder: {root}"
     for what in known.values():
         yield _line(what, *_state(what, root))
+
+
+def undecoded_lines(cells: Iterable[CellSpec]) -> Iterator[str]:
+    """Yield what to know of cells whose data has no digest yet: no result can be found for them."""
+    for name in sorted({c.dataset for c in cells if c.data_digest == UNDECODED}):
+        yield (
+            f"{name} is not decoded below the data folder, so results on it cannot be told from "
+            f"others; decode it with `oclgrid data {name}` or name another folder with --data"
+        )
 
 
 @contextmanager

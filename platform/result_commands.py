@@ -12,6 +12,7 @@ from oclgrid.platform.commands import DONE, check_output, print_rows, write_whol
 
 def table(options: Any) -> int:
     """Print the results of a sweep."""
+    from oclgrid.platform.data import undecoded_lines
     from oclgrid.platform.table import rows
     from oclgrid.search_spaces.sweep import read_sweep
     from oclgrid.trainables.datasets import data_root
@@ -21,6 +22,8 @@ def table(options: Any) -> int:
     source = _source(options)
     found = source.cells(sweep.cells) if source else {}
     print_rows(rows(sweep.cells, found), options)
+    for line in undecoded_lines(sweep.cells):
+        print(f"oclgrid: {line}", file=sys.stderr)
     if todo := len(sweep.cells) - sum(run.is_finished for run in found.values()):
         print(
             f"oclgrid: {todo} of {len(sweep.cells)} cells are not finished; "

@@ -87,11 +87,14 @@ def _refused(file: Path, error: Exception) -> SpecError:
 
 def read_omniglot(root: Path, download: bool, count: int = 13_180) -> tuple[Images]:
     """Return Omniglot's evaluation split, by alphabet, character and file."""
+    folder = root / "omniglot-py" / "images_evaluation"
     if download:
         from torchvision.datasets import Omniglot
 
-        Omniglot(str(root), background=False, download=True)  # checks the archive's MD5
-    folder = root / "omniglot-py" / "images_evaluation"
+        try:
+            Omniglot(str(root), background=False, download=True)  # checks the archive's MD5
+        except RuntimeError as error:
+            raise _refused(folder, error) from error
     files = sorted(folder.glob("*/*/*.png"))
     if not files:
         raise MissingDataError(f"there is no {folder}/<alphabet>/<character>/*.png")

@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from oclgrid.platform.data import data_lines, telling
+from oclgrid.platform.data import data_lines, telling, undecoded_lines
+from oclgrid.search_spaces.sweep import read_sweep
 from oclgrid.trainables.datasets import DATASETS
 from oclgrid.trainables.outliers import OUTLIERS
 from oclgrid.trainables.schema import SpecError
@@ -82,3 +83,10 @@ def test_progress_is_told_while_it_is_listened_to() -> None:
         logger.debug("a detail")
     logger.info("after")
     assert told == ["decoded 3 of 7"]
+
+
+def test_cells_without_a_digest_yet_are_said_to_find_no_results() -> None:
+    (line,) = undecoded_lines(read_sweep("table1").cells)
+    assert line.startswith("miniimagenet is not decoded")
+    assert "`oclgrid data miniimagenet`" in line
+    assert not list(undecoded_lines(read_sweep("table1-cifar10").cells))

@@ -12,8 +12,11 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from oclgrid.trainables.datasets import dataset, load
+from oclgrid.platform.plan import check_data
+from oclgrid.search_spaces.sweep import on_data, parse_sweep
+from oclgrid.trainables.datasets import DATASETS, dataset, load
 from oclgrid.trainables.decoded import UNDECODED, cache_path, digest, known_digest
+from oclgrid.trainables.loop import Cell
 from oclgrid.trainables.miniimagenet import PICKLES, Counts, miniimagenet, split_of
 from oclgrid.trainables.schema import SpecError
 from oclgrid.trainables.sources import BrokenDataError, MissingDataError, Splits
@@ -249,3 +252,17 @@ def test_a_damaged_copy_is_refused_though_no_digest_is_published(tmp_path: Path)
     cache.write_bytes(content.replace(image, bytes(len(image))))
     with pytest.raises(BrokenDataError, match=r"is not what was decoded .* delete it"):
         load(INFO, tmp_path)
+
+
+def test_a_cell_runs_on_the_data_it_was_planned_for_and_on_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(DATASETS, "miniimagenet", INFO)
+    folder(tmp_path, split="val")
+    cells = {"dataset": "miniimagenet", "memory": 4, "orders": 1, "method": "er"}
+    planned = parse_sweep({"sweep": "x", "cells": cells}, where="x")
+    with pytest.raises(SpecError, match="wants miniimagenet with digest not decoded yet"):
+        Cell(planned.cells[0], tmp_path)
+    check_data(planned.cells, tmp_path)  # decodes
+    (spec,) = on_data(planned, tmp_path).cells
+    assert Cell(spec, tmp_path).run_stage().trained_images == 80  # 10 x 8, with an empty memory
