@@ -166,7 +166,7 @@ def _alone(root: Path) -> Iterator[None]:
     It only spares work: files are replaced whole, so where a folder cannot be locked, or the
     other takes too long, both may write. A process that dies loses its lock.
     """
-    if not root.is_dir():
+    if not os.access(root, os.R_OK):  # not there, most likely
         yield
         return
     handle = os.open(root, os.O_RDONLY)
@@ -197,6 +197,9 @@ def _locked(handle: int) -> bool:
 def _write(parts: tuple[Images, ...], path: Path, found: str) -> None:
     """Write the Arrow file whole or not at all; simultaneous writers write the same bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob(f"{path.name}*.part"):  # by writers that were killed
+        if time.time() - left.stat().st_mtime > DECODING_SECONDS:
+            left.unlink(missing_ok=True)
     pixels = int(np.prod(parts[0].images.shape[1:]))
     schema = pa.schema(
         [("image", pa.binary(pixels)), ("label", pa.int64())], metadata={"digest": found}

@@ -281,6 +281,17 @@ def test_a_write_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.M
     assert files(tmp_path) == []
 
 
+def test_what_a_killed_writer_left_is_removed_and_a_busy_one_left_alone(tmp_path: Path) -> None:
+    cache = cache_path(info(tmp_path), tmp_path)
+    cache.parent.mkdir()
+    left, busy = (cache.parent / f"{cache.name}{mark}.part" for mark in ("left", "busy"))
+    left.touch()
+    busy.touch()
+    os.utime(left, (1e9, 1e9))
+    load(info(tmp_path), tmp_path)
+    assert files(tmp_path) == [cache.name, busy.name]
+
+
 def test_the_cache_can_be_read_by_whoever_can_read_new_files(tmp_path: Path) -> None:
     wanted = info(tmp_path)
     load(wanted, tmp_path)
