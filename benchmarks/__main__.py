@@ -8,10 +8,15 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import methods, overhead, step
+from benchmarks import methods, overhead, reading, step
 from benchmarks.measure import Entry
 
-SUITES = {"step": step.measure, "methods": methods.measure, "overhead": overhead.measure}
+SUITES = {
+    "step": step.measure,
+    "methods": methods.measure,
+    "overhead": overhead.measure,
+    "reading": reading.measure,
+}
 LATEST = Path(__file__).parent / "latest.json"
 
 

@@ -91,11 +91,11 @@ class Folder:
 
     def sweep(self, name: str) -> SweepRun | None:
         """Return the run of a sweep, if it has one."""
-        for value, (run_id, status, started, ended) in self._runs("sweep"):
-            if value != name:
+        for kind, (run_id, status, started, ended) in self._runs("kind"):
+            if kind != "sweep":
                 continue
             tags = self._by_run("tags", [run_id])[run_id]
-            if tags.get("kind") == "sweep":
+            if tags.get("sweep") == name:
                 return SweepRun(
                     run_id=run_id,
                     status=status,

@@ -35,12 +35,13 @@ def table(options: Any) -> int:
 
 def _source(options: Any) -> Any:
     """Return where the options say that results are; None for a store that does not exist yet."""
-    from oclgrid.platform.export import Export
     from oclgrid.platform.location import find_store
     from oclgrid.platform.reading import open_source
     from oclgrid.trainables.schema import SpecError
 
     if options.source is not None:
+        from oclgrid.platform.export import Export
+
         if options.store is not None:
             raise SpecError("--from and --store name two sources; give one of them")
         return Export(Path(options.source))

@@ -71,8 +71,8 @@ def rows(cells: Iterable[CellSpec], found: Mapping[str, CellRun]) -> list[Row]:
 
 
 def _row(group: list[CellSpec], found: Mapping[str, CellRun]) -> Row:
-    runs = [found[s.cell_id] for s in group if s.cell_id in found]
-    finished = [r for r in runs if r.is_finished]
+    runs = [found.get(s.cell_id) for s in group]
+    finished = [r for r in runs if r is not None and r.is_finished]
     done = [r.numbers for r in finished]
     values = {k: spread([n[k] for n in done]) for k in NUMBERS if done}
     if done:
