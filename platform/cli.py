@@ -11,7 +11,7 @@ from oclgrid.platform import commands as do
 from oclgrid.platform import result_commands as results
 from oclgrid.platform.commands import BAD_INPUT, DONE, INTERRUPTED, SOME_FAILED
 from oclgrid.platform.environment import prepare
-from oclgrid.platform.results import RULE
+from oclgrid.platform.results import NUMBERS, RULE
 
 
 class _Parser(argparse.ArgumentParser):
@@ -80,6 +80,13 @@ def _parser() -> argparse.ArgumentParser:
             "(default: $OCLGRID_STORE or ./oclgrid-store)",
         )
 
+    def add_source(command: argparse.ArgumentParser) -> None:
+        command.add_argument(
+            "--from", dest="source", metavar="FILE", help="cells.parquet of `oclgrid export`"
+        )
+        add_store(command)
+        add_data(command)
+
     def add_data(command: argparse.ArgumentParser) -> None:
         command.add_argument(
             "--data",
@@ -118,12 +125,16 @@ def _parser() -> argparse.ArgumentParser:
                 example="table quickstart --format csv")  # fmt: skip
     table.description = f"{table.description}. {RULE}"
     table.add_argument("sweep", metavar="SWEEP")
-    table.add_argument(
-        "--from", dest="source", metavar="FILE", help="cells.parquet of `oclgrid export`"
-    )
-    add_store(table)
-    add_data(table)
+    add_source(table)
     add_table(table)
+
+    compare = add("compare", results.compare, "compare two methods, paired over class orders",
+                  example="compare quickstart sdaf er --number F")  # fmt: skip
+    compare.add_argument("sweep", metavar="SWEEP")
+    for name, dest in (("A", "one"), ("B", "two")):
+        compare.add_argument(dest, metavar=name, help="method, method@memory or group id")
+    compare.add_argument("--number", choices=NUMBERS, default="E", help="default: E")
+    add_source(compare)
 
     export = add("export", results.export, "merge finished cells into results/cells.parquet",
                  example="export quickstart --to results")  # fmt: skip

@@ -72,3 +72,17 @@ def export(options: Any) -> int:
     write_whole(folder / f"{sweep.name}.md", text.encode())
     print(f"{count} of {len(sweep.cells)} cells are finished and now in {folder / CELLS}")
     return DONE
+
+
+def compare(options: Any) -> int:
+    """Print how two methods of a sweep differ, paired over class orders."""
+    from oclgrid.platform.comparing import compare, to_markdown
+    from oclgrid.search_spaces.sweep import read_sweep
+    from oclgrid.trainables.datasets import data_root
+
+    sweep = read_sweep(options.sweep, data_root(options.data))
+    source = _source(options)
+    found = source.cells(sweep.cells) if source else {}
+    names = (options.one, options.two)
+    print(to_markdown(compare(sweep, found, names, number=options.number)), end="")
+    return DONE
