@@ -136,6 +136,12 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("--number", choices=NUMBERS, default="E", help="default: E")
     add_source(compare)
 
+    report = add("report", results.report, "write tables and figures as one HTML file",
+                 example="report quickstart --output quickstart.html")  # fmt: skip
+    report.add_argument("sweep", metavar="SWEEP")
+    report.add_argument("--output", metavar="FILE", help="default: ./<sweep>.html")
+    add_source(report)
+
     export = add("export", results.export, "merge finished cells into results/cells.parquet",
                  example="export quickstart --to results")  # fmt: skip
     export.add_argument("sweep", metavar="SWEEP")

@@ -16,6 +16,7 @@ from oclgrid.search_spaces.sweep import Sweep
 from oclgrid.trainables.schema import SpecError, unknown
 
 CONFIDENCE = 0.95
+HEADER = ["dataset", "memory", "first", "second", "n", "mean difference", "95 % interval", "p"]
 EXACT_ORDERS = 20
 """Up to this many class orders every one of the 2^n sign flips is counted."""
 DRAWS = 100_000
@@ -164,25 +165,24 @@ def _require_unambiguous(pairs: list[tuple[Row, Row]], names: tuple[str, str]) -
 
 def to_markdown(made: Sequence[Comparison]) -> str:
     """Return the comparisons as a table, and below it how to read them."""
-    lines = [["dataset", "memory", "first", "second", "n", "mean difference", "95 % interval", "p"]]
-    lines += [_line(c) for c in made]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    lines = [[*HEADER], *(line(c) for c in made)]
+    widths = [max(len(texts[i]) for texts in lines) for i in range(len(lines[0]))]
     lines.insert(1, ["-" * w for w in widths])
-    text = ["| " + " | ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) + " |"
-            for line in lines]  # fmt: skip
+    text = ["| " + " | ".join(c.ljust(w) for c, w in zip(texts, widths, strict=True)) + " |"
+            for texts in lines]  # fmt: skip
     return "\n".join([*text, "", *(f"- {note}" for note in reading(made)), ""])
 
 
-def _line(c: Comparison) -> list[str]:
+def line(c: Comparison) -> list[str]:
+    """Return a comparison under ``HEADER``."""
     memory = str(c.one.memory)
     if c.one.memory != c.two.memory:
         memory += f" and {c.two.memory}"
     told = [c.one.dataset, memory, c.one.label, c.two.label, str(len(c.orders))]
-    return [*told, *effect(c)]
+    return [*told, *_effect(c)]
 
 
-def effect(c: Comparison) -> list[str]:
-    """Return mean difference, interval and p in words."""
+def _effect(c: Comparison) -> list[str]:
     if len(c.orders) < 2:
         return ["too few orders", "-", "-"]
     scale, digits = SHOWN[c.number]

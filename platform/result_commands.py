@@ -86,3 +86,23 @@ def compare(options: Any) -> int:
     names = (options.one, options.two)
     print(to_markdown(compare(sweep, found, names, number=options.number)), end="")
     return DONE
+
+
+def report(options: Any) -> int:
+    """Write the report of a sweep as one HTML file."""
+    from oclgrid.platform.report import build_report
+    from oclgrid.search_spaces.sweep import read_sweep
+    from oclgrid.trainables.datasets import data_root
+    from oclgrid.trainables.schema import SpecError
+
+    sweep = read_sweep(options.sweep, data_root(options.data))
+    options.output = options.output or f"{sweep.name}.html"
+    options.format = "html"
+    check_output(options)
+    print("reading the store and drawing ...", file=sys.stderr)
+    source = _source(options)
+    if source is None:
+        raise SpecError("there is no store to report on; `oclgrid run` makes one, or name it")
+    write_whole(Path(options.output), build_report(sweep, source).encode())
+    print(f"the report is in {options.output}")
+    return DONE

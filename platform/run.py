@@ -20,6 +20,7 @@ from oclgrid.platform.plan import (
     make_plan,
 )
 from oclgrid.platform.provenance import provenance
+from oclgrid.platform.reading import open_source
 from oclgrid.platform.results import INTERRUPTED
 from oclgrid.search_spaces.sweep import Sweep, on_data
 from oclgrid.trainables.spec import CellSpec
@@ -85,7 +86,8 @@ def _run(sweep: Sweep, plan: Plan, place: Surroundings, display: Display) -> Out
                 asked = cluster.request(sweep.resources, one_node=server is not None)
             if server is not None:
                 server.wait()
-            filing = _Filing(sweep, Store(server.uri if server else place.location.reading_uri))
+            store = Store(server.uri if server else place.location.reading_uri)
+            filing = _Filing(sweep, store, place.location)
         errors: dict[str, str] = {}
         if cluster is not None:
             assignments = filing.prepare(plan, display)
@@ -115,8 +117,8 @@ def _waves(cells: list[CellSpec]) -> list[list[CellSpec]]:
 class _Filing:
     """The sweep's own run and those of its groups, and what is written to them."""
 
-    def __init__(self, sweep: Sweep, store: "Store") -> None:
-        self.sweep, self.store = sweep, store
+    def __init__(self, sweep: Sweep, store: "Store", location: Location) -> None:
+        self.sweep, self.store, self._location = sweep, store, location
         self._tags = provenance()
         self._run = store.find_or_create(sweep.name, kind="sweep", sweep=sweep.name)
 
@@ -200,11 +202,14 @@ class _Filing:
         self.store.set_status(run_id, "FINISHED" if row.n == row.asked else "KILLED")
 
     def _upload(self, rows: list[table.Row]) -> None:
+        from oclgrid.platform.report import build_report
+
         with tempfile.TemporaryDirectory() as folder:
             for name, text in {
                 "table.md": table_formats.to_markdown(rows),
                 "table.csv": table_formats.to_csv(rows),
                 "cells.json": json.dumps([c.resolved for c in self.sweep.cells], indent=1),
+                "report.html": build_report(self.sweep, open_source(self._location)),
             }.items():
                 (Path(folder) / name).write_text(text, encoding="utf-8")
             self.store.client.log_artifacts(self._run, folder)

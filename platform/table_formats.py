@@ -28,13 +28,13 @@ def grid(table: Sequence[Row], *, seconds: bool = True) -> list[list[str]]:
     lines = [header + ([TITLES[SECONDS]] if seconds else [])]
     for row in table:
         count = str(row.n) if row.n == row.asked else f"{row.n} of {row.asked}"
-        cells = [row.dataset, str(row.memory), row.label, count, _shown("E", row.values.get("E"))]
+        cells = [row.dataset, str(row.memory), row.label, count, shown("E", row.values.get("E"))]
         cells += _judged(row) if judged else []
         for name in ("A", "F", "beta"):
-            beside = f" ({_shown(name, row.beside[name])})" if name in row.beside else ""
-            cells.append(_shown(name, row.values.get(name)) + beside)
+            beside = f" ({shown(name, row.beside[name])})" if name in row.beside else ""
+            cells.append(shown(name, row.values.get(name)) + beside)
         if seconds:
-            cells.append(_shown(SECONDS, row.values.get(SECONDS)))
+            cells.append(shown(SECONDS, row.values.get(SECONDS)))
         lines.append(cells)
     return lines
 
@@ -45,10 +45,11 @@ def _judged(row: Row) -> list[str]:
         return ["", "", ""]
     difference = "" if found.difference is None else f"{100 * found.difference:+.1f}"
     margin = "" if found.margin is None else f" ± {100 * found.margin:.1f}"
-    return [_shown("E", found.printed), difference + margin, found.verdict]
+    return [shown("E", found.printed), difference + margin, found.verdict]
 
 
-def _shown(name: str, value: Spread | Printed | None) -> str:
+def shown(name: str, value: Spread | Printed | None) -> str:
+    """Return a number in its unit, with its spread where that is known."""
     if value is None:
         return "-"
     scale, digits = SHOWN[name]
@@ -58,7 +59,7 @@ def _shown(name: str, value: Spread | Printed | None) -> str:
 
 def told(row: Row) -> str:
     """Return E of a row in a few words."""
-    return f"E {_shown('E', row.values.get('E'))} %, n = {row.n}"
+    return f"E {shown('E', row.values.get('E'))} %, n = {row.n}"
 
 
 def to_markdown(table: Sequence[Row], *, seconds: bool = True) -> str:

@@ -67,6 +67,8 @@ class Sweep:
     about: str
     cells: tuple[CellSpec, ...]
     resources: Resources
+    text: str = ""
+    """The file it was read from."""
 
 
 def read_sweep(name_or_file: str, data: Path | None = None) -> Sweep:
@@ -77,6 +79,7 @@ def read_sweep(name_or_file: str, data: Path | None = None) -> Sweep:
         if name_or_file not in presets():
             raise unknown("sweep", name_or_file, presets())
     sweep = parse_sweep(read_yaml(path), where=path.name)
+    sweep = replace(sweep, text=path.read_text(encoding="utf-8"))
     return sweep if data is None else on_data(sweep, data)
 
 

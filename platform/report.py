@@ -1,0 +1,193 @@
+"""The report of a sweep: one HTML file with its tables, figures, comparisons and provenance."""
+
+from collections import defaultdict
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from oclgrid.platform import comparing, page
+from oclgrid.platform.page import Section
+from oclgrid.platform.report_analyses import ANALYSES
+from oclgrid.platform.report_material import Material, numbers, pictures, place, where
+from oclgrid.platform.results import CellRun, Source
+from oclgrid.platform.spread import spread
+from oclgrid.platform.table import Row, best, notes, rows
+from oclgrid.platform.table_formats import TEXT_COLUMNS, grid, shown
+from oclgrid.search_spaces.paper import SETTING, Printed, paper
+from oclgrid.search_spaces.sweep import Sweep
+from oclgrid.trainables.spec import CellSpec
+
+
+def build_report(sweep: Sweep, source: Source) -> str:
+    """Return the page; sections without anything to show are left out."""
+    found = source.cells(sweep.cells)
+    finished: dict[str, list[tuple[CellSpec, CellRun]]] = defaultdict(list)
+    for spec in sorted(sweep.cells, key=lambda s: s.class_order):
+        run = found.get(spec.cell_id)
+        if run is not None and run.is_finished:
+            finished[spec.group_id].append((spec, run))
+    run_ids = [run.run_id for runs in finished.values() for _, run in runs]
+    material = Material(
+        sweep=sweep,
+        source=source,
+        found=found,
+        table=rows(sweep.cells, found),
+        finished=finished,
+        stages=source.stage_accuracies(run_ids),
+    )
+    made = [make(material) for make in SECTIONS]
+    return page.document(sweep.name, sweep.about, [s for s in made if s is not None])
+
+
+def _results(m: Material) -> Section:
+    body = page.table(grid(m.table), caption="Mean ± sample standard deviation over class orders",
+                      words=TEXT_COLUMNS)  # fmt: skip
+    leaders = [f"{m.table[i].label} on {where(m.table[i])}" for i in sorted(best(m.table, "E"))]
+    led = f"Highest mean E: {', '.join(leaders)}." if leaders else ""
+    return Section("results", "Results", page.paragraph(led) + body + page.notes(notes(m.table)))
+
+
+def _stagewise(m: Material) -> Section | None:
+    from oclgrid.platform.sweep_figures import stagewise_figure
+
+    curves = {r.spec.group_id: [m.stages[x.run_id] for x in m.runs(r)] for r in m.table if r.n}
+    if not curves:
+        return None
+    count = max(len(c) for every in curves.values() for c in every)
+    lines = [["dataset", "memory", "method", *(f"stage {t}" for t in range(1, count + 1))]]
+    told = []
+    for row in m.table:
+        if not row.n:
+            continue
+        stages = zip(*curves[row.spec.group_id], strict=True)
+        lines.append([*place(row), *(shown("E", spread(s)) for s in stages)])
+        printed = paper().stages(row.method)
+        if printed and (row.dataset, row.memory) == SETTING and not row.departures:
+            values = [shown("E", Printed(v)) for v in printed]
+            lines.append([row.dataset, str(row.memory), f"{row.method}, paper", *values])
+            told += paper().notes_on(("stages",), row.method)
+    lines = [line + [""] * (len(lines[0]) - len(line)) for line in lines]
+    drawn = [
+        page.svg_figure(
+            stagewise_figure({r.label: curves[r.spec.group_id] for r in contest}),
+            alt=f"Accuracy on the classes seen so far after each stage, {where(contest[0])}.",
+        )
+        for contest in m.drawn()
+    ]
+    body = page.figures(drawn) + page.table(lines, caption="Accuracy after each stage, %", words=3)
+    return Section("stages", "Stage-wise accuracy", body + page.notes(told))
+
+
+def _forgetting(m: Material) -> Section | None:
+    from oclgrid.platform.sweep_figures import forgetting_figure
+
+    drawn = [
+        page.svg_figure(
+            forgetting_figure(numbers(m, contest, "F")),
+            alt=f"Forgetting F of each method, {where(contest[0])}; lower is better.",
+        )
+        for contest in m.drawn()
+    ]
+    return Section("forgetting", "Forgetting", page.figures(drawn)) if drawn else None
+
+
+def _confusion(m: Material) -> Section | None:
+    def alt(row: Row, spec: CellSpec, run: CellRun) -> str:
+        printed = row.beside.get("beta")
+        beside = f" (paper, one run: {printed.mean:.3f})" if printed else ""
+        which = f"{row.label}, {where(row)}, order {spec.class_order}"
+        return f"Confusion after the last stage: {which}; beta {run.numbers['beta']:.3f}{beside}."
+
+    body = pictures(m, "confusion_matrix.png", alt)
+    return Section("confusion", "Confusion matrices", body) if body else None
+
+
+def _time(m: Material) -> Section | None:
+    from oclgrid.platform.sweep_figures import time_figure
+
+    drawn = [
+        page.svg_figure(
+            time_figure(*(numbers(m, contest, f"{k}_seconds") for k in ("train", "inference"))),
+            alt=f"Seconds of training and inference over all stages, {where(contest[0])}.",
+        )
+        for contest in m.drawn()
+    ]
+    if not drawn:
+        return None
+    told = "Wall time on whatever ran the cells; see the hardware under provenance."
+    return Section("time", "Time", page.figures(drawn) + page.paragraph(told))
+
+
+def _compare(m: Material) -> Section | None:
+    values = comparing.by_order(m.sweep, m.found, "E")
+    made = []
+    for contest in m.contests():
+        leader = max(contest, key=lambda row: row.values["E"].mean)
+        others = [row for row in contest if row is not leader]
+        made += [comparing.pair_up(leader, row, values, number="E") for row in others]
+    if not any(len(c.orders) > 1 for c in made):
+        return None
+    lines = [comparing.HEADER, *(comparing.line(c) for c in made)]
+    body = page.table(lines, caption="The best by E against the others", words=4)
+    picked = "The first of each pair was picked for its mean, so its lead is overstated a little."
+    return Section("compare", "Comparisons", body + page.notes([*comparing.reading(made), picked]))
+
+
+def _provenance(m: Material) -> Section:
+    finished = [run for runs in m.finished.values() for _, run in runs]
+    facts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for run in finished:
+        for key, value in run.tags.items():
+            if key == "commit" or key.startswith(("version.", "hardware.")):
+                facts[key][value] += 1
+    lines = [["what", "value", "cells"]]
+    for key, values in sorted(facts.items()):
+        lines += [[key, value, str(count)] for value, count in sorted(values.items())]
+    digests = {(spec.dataset, spec.data_digest) for spec in m.sweep.cells}
+    lines += [[f"digest of {name}", digest, ""] for name, digest in sorted(digests)]
+    lines += [[key, value, ""] for key, value in _clock(m, finished)]
+    body = page.table(lines, caption="Where the numbers come from", words=2, long=1)
+    if m.sweep.text:
+        body += f"<h3>The sweep</h3>{page.verbatim(m.sweep.text)}"
+    return Section("provenance", "Provenance", body)
+
+
+def _clock(m: Material, finished: list[CellRun]) -> list[tuple[str, str]]:
+    told = []
+    if run := m.source.sweep(m.sweep.name):
+        told.append(("sweep first submitted", _date(run.started_at_ms)))
+    if finished:
+        told.append(("last cell finished", _date(max(r.ended_at_ms for r in finished))))
+        seconds = sum(r.numbers["train_seconds"] + r.numbers["inference_seconds"] for r in finished)
+        told.append(("wall time of all cells", f"{seconds / 3600:.2f} hours"))
+    return told
+
+
+def _cells(m: Material) -> Section:
+    lines = [["cell", "id", "state", "stages", "E %", "run", "reason"]]
+    failed = []
+    for spec in m.sweep.cells:
+        run = m.found.get(spec.cell_id)
+        if run is None:
+            lines.append([spec.title, spec.cell_id, "missing", "0", "", "", ""])
+            continue
+        end = f"{100 * run.numbers['E']:.1f}" if "E" in run.numbers else ""
+        line = [spec.title, spec.cell_id, run.status.lower(), str(run.stage), end, run.run_id]
+        lines.append([*line, run.error])
+        if run.status == "FAILED":
+            failed.append(lines[-1])
+    body = ""
+    if failed:
+        body += page.table([lines[0], *failed], caption="Failed cells", words=3, long=6)
+    every = page.table(lines, caption="Every cell of the sweep", words=3, long=6)
+    done = sum(run.is_finished for run in m.found.values())
+    body += page.folded(f"{done} of {len(m.sweep.cells)} cells are finished", every)
+    return Section("cells", "Cells", body)
+
+
+SECTIONS: tuple[Callable[[Material], Section | None], ...] = (
+    _results, _stagewise, _forgetting, _confusion, *ANALYSES, _time, _compare, _provenance, _cells,
+)  # fmt: skip
+
+
+def _date(ms: int) -> str:
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
