@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from oclgrid.platform import commands as do
 from oclgrid.platform import result_commands as results
+from oclgrid.platform import ui_command
 from oclgrid.platform.commands import BAD_INPUT, DONE, INTERRUPTED, SOME_FAILED
 from oclgrid.platform.environment import prepare
 from oclgrid.platform.results import NUMBERS, RULE
@@ -149,9 +150,11 @@ def _parser() -> argparse.ArgumentParser:
     add_store(export)
     add_data(export)
 
-    ui = add("ui", do.ui, "open the MLflow UI on the store", example="ui --port 5000")
+    ui = add("ui", ui_command.ui, "open the MLflow UI on the store", example="ui quickstart")
+    ui.add_argument("sweep", metavar="SWEEP", nargs="?", help="print links to its pages")
     ui.add_argument("--port", type=int, default=5000, help="on 127.0.0.1 (default: 5000)")
     add_store(ui)
+    add_data(ui)
 
     data = add("data", do.data, "say which datasets are here, and how to get one that is not",
                example="data cifar10 --download")  # fmt: skip

@@ -4,7 +4,6 @@ Slow imports stand inside the functions, so that help and refusals come at once.
 """
 
 import os
-import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -112,31 +111,6 @@ def write_whole(path: Path, content: bytes) -> None:
     except OSError as error:
         aside.unlink(missing_ok=True)
         raise SpecError(f"cannot write {path} ({error.strerror}); name another file") from error
-
-
-def ui(options: Any) -> int:
-    """Serve the MLflow UI until interrupted."""
-    from oclgrid.platform.location import find_store
-    from oclgrid.trainables.schema import SpecError
-
-    location = find_store(options.store)
-    if location.folder is None:
-        print(f"the store has its own server: {location.reading_uri}")
-        return DONE
-    if not 1 <= options.port <= 65535:
-        raise SpecError(f"--port must lie in [1, 65535], got {options.port}")
-    if not location.exists:
-        raise SpecError(f"there is no store in {location.folder}; `oclgrid run` makes one")
-    with location.serving(port=options.port) as server:
-        assert server is not None
-        print("starting the MLflow UI ...", file=sys.stderr)
-        server.wait()
-        print(f"MLflow UI: {server.uri} (Ctrl-C to stop)", flush=True)
-        try:
-            signal.pause()
-        except KeyboardInterrupt:
-            print("stopped", file=sys.stderr)
-    return DONE
 
 
 def data(options: Any) -> int:

@@ -30,6 +30,8 @@ Row = dict[str, Any]
 class Export:
     """Cells read from an exported file instead of a store."""
 
+    experiment_id: str | None = None
+
     def __init__(self, path: Path) -> None:
         if not path.is_file():
             raise SpecError(f"there is no export at {path}; `oclgrid export` makes one")

@@ -56,6 +56,11 @@ class Folder:
             raise _OtherSchemaError("the experiment was deleted")
         self._experiment = None if found is None else found[0]
 
+    @property
+    def experiment_id(self) -> str | None:
+        """Id of the experiment that holds all our runs, if there is one."""
+        return None if self._experiment is None else str(self._experiment)
+
     def cells(self, specs: Iterable[CellSpec]) -> dict[str, CellRun]:
         """Return what is known of these cells, by cell id; unknown ones are left out."""
         wanted = {spec.cell_id for spec in specs}

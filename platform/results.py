@@ -52,6 +52,10 @@ class SweepRun:
 class Source(Protocol):
     """Where results are read from: a store, through its server or its file, or an export."""
 
+    @property
+    def experiment_id(self) -> str | None:
+        """Id of the MLflow experiment that holds the runs, if there is one."""
+
     def cells(self, specs: "Iterable[CellSpec]") -> dict[str, CellRun]:
         """Return what is known of these cells, by cell id; unknown ones are left out."""
 

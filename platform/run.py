@@ -194,9 +194,10 @@ class _Filing:
             self.store.log_numbers(run_id, numbers, step=row.n, at=row.ended_at_ms)
         tags = {"dataset": row.dataset, "memory": str(row.memory), "method": row.method}
         if row.n:
-            told = table_formats.told(row)
-            tags |= {"end_accuracy": told}
-            name = f"{row.label} {row.dataset} M={row.memory} (mean): {told}"
+            told = table_formats.shown("E", row.values["E"])
+            tags |= {"end_accuracy": f"{told} %, n = {row.n}"}
+            # The run list shows some twenty letters of a name: what matters comes first.
+            name = f"{row.label} M={row.memory} {told} % on {row.dataset}, mean of {row.n}"
             self.store.client.update_run(run_id, name=name[:250])
         self.store.set_tags(run_id, tags)
         self.store.set_status(run_id, "FINISHED" if row.n == row.asked else "KILLED")

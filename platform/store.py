@@ -54,6 +54,11 @@ class Store:
             raise SpecError(f"cannot open the store at {uri}; check --store: {reason}") from error
 
     @property
+    def experiment_id(self) -> str | None:
+        """Id of the experiment that holds all our runs, if there is one."""
+        return self._experiment
+
+    @property
     def experiment(self) -> str:
         """Id of the experiment that holds all our runs; made when first needed."""
         if self._experiment is None:

@@ -57,11 +57,6 @@ def shown(name: str, value: Spread | Printed | None) -> str:
     return mean if value.std is None else f"{mean} ± {value.std * scale:.{digits}f}"
 
 
-def told(row: Row) -> str:
-    """Return E of a row in a few words."""
-    return f"E {shown('E', row.values.get('E'))} %, n = {row.n}"
-
-
 def to_markdown(table: Sequence[Row], *, seconds: bool = True) -> str:
     """Return the table, lined up, and its notes below it."""
     lines = grid(table, seconds=seconds)

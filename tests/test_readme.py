@@ -85,6 +85,8 @@ def test_the_sweep_file_plans_runs_and_makes_a_table(folder: Path) -> None:
         (memory, method, "2") for memory in ("50", "200") for method in ("er", "sdaf")
     ]
     assert all(0 < float(r["E_mean"]) <= 1 and float(r["E_std"]) >= 0 for r in rows)
+    (report,) = (folder / "oclgrid-store").glob("artifacts/**/report.html")
+    assert "Stage-wise accuracy" in report.read_text(encoding="utf-8")
     server_log = (folder / "oclgrid-store" / "server.log").read_bytes()
     again = run("oclgrid run my-first.yaml", folder)
     assert again.splitlines()[2:] == shown.splitlines()[2:]

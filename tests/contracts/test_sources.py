@@ -60,6 +60,7 @@ def test_stages_sweeps_and_files_agree(filled: Store, folder: Folder, sweep: Swe
     stages = folder.stage_accuracies(run_ids)
     assert stages == filled.stage_accuracies(run_ids)
     assert stages[run_ids[0]] == pytest.approx([0.89, 0.88, 0.87, 0.86, 0.85])
+    assert folder.experiment_id == filled.experiment_id == filled.experiment
     assert folder.sweep("sources") == filled.sweep("sources")
     assert folder.sweep("another") is filled.sweep("another") is None
     for source in (filled, folder):

@@ -24,6 +24,7 @@ class Answers:
     """A store that answers from memory; a claim on real ones is in tests/contracts."""
 
     runs: dict[str, CellRun] = field(default_factory=dict)
+    experiment_id: str | None = "1"
 
     def cells(self, specs: Iterable[CellSpec]) -> dict[str, CellRun]:
         ids = {spec.cell_id for spec in specs}

@@ -27,6 +27,7 @@ class Answers:
     """A store that answers from memory; a claim on real ones is in tests/contracts."""
 
     runs: dict[str, CellRun] = field(default_factory=dict)
+    experiment_id: str | None = "1"
     files: dict[str, bytes] = field(default_factory=dict)
 
     def cells(self, specs: Iterable[CellSpec]) -> dict[str, CellRun]:
