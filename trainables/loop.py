@@ -1,5 +1,6 @@
 """One cell from its spec to its numbers, stage by stage, in a plain process."""
 
+import copy
 import io
 import math
 import time
@@ -12,6 +13,7 @@ import torch
 
 from oclgrid.trainables.datasets import dataset, load
 from oclgrid.trainables.maths import metrics
+from oclgrid.trainables.network import Features
 from oclgrid.trainables.predictor import Predictor, evaluating
 from oclgrid.trainables.registry import find
 from oclgrid.trainables.spec import CellSpec
@@ -167,6 +169,17 @@ class Cell:
             self.method.begin_stage(stage)
         except (KeyError, TypeError, AttributeError, RuntimeError, ValueError) as error:
             raise CheckpointError(f"does not fit this cell: {_first_line(error)}") from error
+
+    def backbone_of(self, content: bytes, stage: int) -> Features:
+        """Return the backbone as it was after a stage, from that stage's checkpoint."""
+        saved = _read_checkpoint(content, "cell_id", self.spec.cell_id)
+        if len(saved["records"]) != stage:
+            raise CheckpointError(f"is not of stage {stage}")
+        backbone: Features = copy.deepcopy(self.method.net["backbone"])  # type: ignore[assignment]
+        name = "backbone."
+        weights = {k: v for k, v in saved["method"]["net"].items() if k.startswith(name)}
+        backbone.load_state_dict({k.removeprefix(name): v for k, v in weights.items()})
+        return backbone
 
     def predictor(self) -> Predictor:
         """Return the classifier of the last finished stage."""

@@ -97,12 +97,14 @@ class Stream:
 
     def batches(self, stage: int) -> Iterator[Batch]:
         """Yield the incoming batches of a stage once, shuffled; a short last one is dropped."""
+        for chunk in self.arrivals(stage).split(self._spec.method.batch_size):
+            yield self.fetch(chunk)
+
+    def arrivals(self, stage: int) -> Tensor:
+        """Return the positions of the images of a stage in their order of arrival."""
         indices = torch.from_numpy(self._stage_indices(stage))
         shuffle = torch.randperm(len(indices), generator=self._spec.generator("stream", stage))
-        size = self._spec.method.batch_size
-        for chunk in indices[shuffle].split(size):
-            if len(chunk) == size:
-                yield self.fetch(chunk)
+        return indices[shuffle][: self.batches_in(stage) * self._spec.method.batch_size]
 
     def fetch(self, indices: Tensor) -> Batch:
         """Return training images by position."""

@@ -1,6 +1,7 @@
 """How alike representations, or gradients, are.
 
-Shapes: N images, D and E features of two representations; S subsets, P parameters.
+Shapes: N images, D and E features of two representations; T pairs of stages, S stages of data;
+for gradients S subsets, P parameters.
 """
 
 import torch
@@ -18,6 +19,18 @@ def linear_cka(r1_ND: Tensor, r2_NE: Tensor) -> float:
     shared = torch.linalg.matrix_norm(r1_ND.T @ r2_NE).square()
     own = torch.linalg.matrix_norm(r1_ND.T @ r1_ND) * torch.linalg.matrix_norm(r2_NE.T @ r2_NE)
     return float(shared / own)
+
+
+def seen_and_unseen(cka_TS: Tensor) -> tuple[float, float]:
+    """Return the mean CKA over data of stages seen by the earlier backbone, and over the others.
+
+    Args:
+        cka_TS: Row t compares the backbones after stages t and t + 1, column s is the data of
+            stage s, both counted from the first stage. Seen means s <= t.
+    """
+    rows, columns = cka_TS.shape
+    is_seen_TS = torch.ones(rows, columns, dtype=torch.bool).tril()
+    return float(cka_TS[is_seen_TS].mean()), float(cka_TS[~is_seen_TS].mean())
 
 
 def _centred(r_ND: Tensor) -> Tensor:

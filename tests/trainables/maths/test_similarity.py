@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from oclgrid.trainables.maths.similarity import linear_cka
+from oclgrid.trainables.maths.similarity import linear_cka, seen_and_unseen
 
 SEEDS = st.integers(0, 10**6)
 R1 = torch.tensor([[1.0, 0], [0, 1], [2, 2], [3, 1]])
@@ -78,3 +78,18 @@ def test_cka_of_rank_deficient_features_is_finite() -> None:
 def test_cka_refuses_features_of_different_images() -> None:
     with pytest.raises(ValueError, match="same images, got 4 and 3"):
         linear_cka(R1, R2[:3])
+
+
+def test_seen_stages_are_those_up_to_the_earlier_backbone() -> None:
+    # Two pairs of stages, three stages of data: seen are (1, 1), (2, 1) and (2, 2).
+    table = torch.tensor([[0.9, 0.1, 0.3], [0.8, 0.7, 0.2]], dtype=torch.float64)
+    seen, unseen = seen_and_unseen(table)
+    assert seen == pytest.approx((0.9 + 0.8 + 0.7) / 3)
+    assert unseen == pytest.approx((0.1 + 0.3 + 0.2) / 3)
+
+
+def test_five_stages_have_ten_seen_and_ten_unseen_cells() -> None:
+    table = torch.tensor([[float(s <= t) for s in range(5)] for t in range(4)])
+    assert seen_and_unseen(table) == (1, 0)
+    table[3, 4] = 1
+    assert seen_and_unseen(table)[1] == pytest.approx(1 / 10)
