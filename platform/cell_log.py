@@ -14,14 +14,17 @@ from pathlib import Path
 from typing import TypeVar
 
 import requests
-from mlflow.entities import Metric
+from mlflow.entities import Metric, Run
 from mlflow.exceptions import MlflowException
 
+from oclgrid.platform.analysis_files import analysis_files
 from oclgrid.platform.figures import confusion_figure
 from oclgrid.platform.model import write_model
 from oclgrid.platform.provenance import hardware
+from oclgrid.platform.results import ANALYSIS, ANALYSIS_BEGUN, ANALYSIS_ERROR
 from oclgrid.platform.store import Store, now_ms
-from oclgrid.trainables.cell import TransientError
+from oclgrid.trainables.analysis import Analysis, Findings
+from oclgrid.trainables.cell import Filed, TransientError
 from oclgrid.trainables.datasets import dataset
 from oclgrid.trainables.loop import Progress, StageRecord, summary
 from oclgrid.trainables.predictor import Predictor
@@ -55,10 +58,20 @@ class MlflowCellLog:
     def _store(self) -> Store:
         return Store(self.uri)
 
+    def filed(self) -> Filed:
+        """Return whether the cell is finished, and which analyses are done."""
+        run = self._run()
+        tags = run.data.tags.items()
+        done = {k.removeprefix(ANALYSIS): v for k, v in tags if k.startswith(ANALYSIS)}
+        return Filed(run.info.status == "FINISHED", done)
+
+    def _run(self) -> Run:
+        return _patiently(lambda: self._store.client.get_run(self.run_id))
+
     def begin(self) -> None:
         """Say that the cell is being worked on, and on what machine."""
         _patiently(lambda: self._store.set_status(self.run_id, "RUNNING"))
-        _patiently(lambda: self._store.set_tags(self.run_id, hardware()))
+        self._tag(hardware())
 
     def checkpoints(self) -> Iterator[bytes]:
         """Yield the checkpoints whose content has the digest in their name, newest first."""
@@ -146,13 +159,42 @@ class MlflowCellLog:
             model = Path(folder) / "model"
             write_model(predictor, model, side=dataset(self.spec.dataset).side)
             _patiently(lambda: self._store.client.log_artifacts(self.run_id, str(model), "model"))
-        _patiently(lambda: self._store.set_tags(self.run_id, {"error": ""}))
+        self._tag({"error": ""})
         _patiently(lambda: self._store.set_status(self.run_id, "FINISHED"))
+
+    def analysed(self, analysis: Analysis, findings: Findings, *, stage: int) -> None:
+        """File data, figure and numbers, then a tag that says so.
+
+        Numbers go under the time at which the first attempt with these settings began: another
+        attempt changes nothing, and numbers of new settings come after those of earlier ones.
+        """
+        done, begun = ANALYSIS + analysis.name, ANALYSIS_BEGUN + analysis.name
+        tags = self._run().data.tags
+        if tags.get(done) == analysis.digest:
+            return
+        digest, _, at = tags.get(begun, "").partition(" ")
+        if digest != analysis.digest:
+            at = str(now_ms())
+            self._tag({begun: f"{analysis.digest} {at}"})
+        if done in tags:  # with other settings, whose files are replaced now
+            _patiently(lambda: self._store.client.delete_tag(self.run_id, done))
+        self._upload(analysis_files(analysis, findings, title=self.spec.title))
+        numbers = {f"{analysis.name}/{k}": v for k, v in findings.numbers.items()}
+        _patiently(lambda: self._store.log_numbers(self.run_id, numbers, step=stage, at=int(at)))
+        self._tag({done: analysis.digest})
+
+    def _tag(self, tags: dict[str, str]) -> None:
+        _patiently(lambda: self._store.set_tags(self.run_id, tags))
+
+    def analyses_ended(self, failed: dict[str, str]) -> None:
+        """Set a tag to why analyses failed, if any did."""
+        reason = "; ".join(f"{name}: {why}" for name, why in failed.items())
+        self._tag({ANALYSIS_ERROR: reason[:500]})
 
     def fail(self, reason: str, details: str) -> None:
         """Close the run as failed, with the reason as tag and the traceback as file."""
         self._upload({"error.txt": details.encode()})
-        _patiently(lambda: self._store.set_tags(self.run_id, {"error": reason[:500]}))
+        self._tag({"error": reason[:500]})
         _patiently(lambda: self._store.set_status(self.run_id, "FAILED"))
 
     def _upload(self, files: dict[str, bytes]) -> None:

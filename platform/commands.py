@@ -35,6 +35,8 @@ def run(options: Any) -> int:
     print_rows(outcome.rows, options)
     for title, reason in outcome.failed.items():
         print(f"oclgrid: {title} failed: {reason}", file=sys.stderr)
+    for title, reason in outcome.unanalysed.items():
+        print(f"oclgrid: {title} is finished but not analysed: {reason}", file=sys.stderr)
     again = f"oclgrid run {options.sweep}"
     if outcome.interrupted:
         print(
@@ -46,6 +48,7 @@ def run(options: Any) -> int:
     if outcome.failed:
         print(f"oclgrid: {len(outcome.failed)} cells failed; their runs in `oclgrid ui` hold the "
               f"traceback (error.txt); after a remedy, `{again}`", file=sys.stderr)  # fmt: skip
+    if outcome.failed or outcome.unanalysed:
         return SOME_FAILED
     display.say("compare the runs with `oclgrid ui`")
     return DONE
@@ -57,6 +60,7 @@ def plan(options: Any) -> int:
     from oclgrid.platform.display import clock
     from oclgrid.platform.location import find_store
     from oclgrid.platform.plan import make_plan
+    from oclgrid.platform.results import ANALYSIS_ERROR
     from oclgrid.search_spaces.sweep import read_sweep
     from oclgrid.trainables.datasets import data_root
 
@@ -65,11 +69,12 @@ def plan(options: Any) -> int:
     for line in undecoded_lines(sweep.cells):
         print(f"oclgrid: {line}", file=sys.stderr)
     print(plan.told)
-    for spec in plan.todo:
+    for spec in plan.todo + plan.to_analyse:
         run = plan.found.get(spec.cell_id)
         note = f" after stage {run.stage}" if run and run.stage else ""
-        note += f": {run.error}" if run and run.error else ""
-        print(f"  {plan.state(spec):9} {spec.cell_id}  {spec.title}{note}")
+        error = run and (run.error or run.tags.get(ANALYSIS_ERROR, ""))
+        note += f": {error}" if error else ""
+        print(f"  {plan.state(spec):10} {spec.cell_id}  {spec.title}{note}")
     seconds, unknown = plan.seconds_left()
     if seconds:
         print(f"about {clock(seconds)} of one core, by stages measured in this sweep")

@@ -89,6 +89,12 @@ class Display:
     def _told(self, spec: CellSpec, result: dict[str, Any]) -> str:
         if result.get("error"):
             return f"failed: {result['error']}"
+        if result.get("analysis_error"):
+            return f"{result.get('analysis', 'analyses')} failed: {result['analysis_error']}"
+        if result.get("analysis"):
+            return f"analysed {result['analysis']}, {result['analysis_seconds']:.0f} s"
+        if "stage_seconds" not in result:
+            return f"finished, {result['next'] or 'nothing'} is next"
         stages = dataset(spec.dataset).stages
         return (
             f"stage {result['stage']} of {stages}, accuracy {100 * result['E']:.1f} %, "
@@ -124,6 +130,9 @@ class Display:
                     f"{self._count()} {self._cells[cell_id].title}: in stage {p.stage}, "
                     f"batch {p.batch} of {p.batches}, {p.images_per_second:.0f} images/s"
                 )
+            for cell_id, state in self._state.items():
+                if state.get("next"):
+                    self.say(f"{self._count()} {self._cells[cell_id].title}: {state['next']} ...")
 
     def _follow_live(self, stop: threading.Event, poll: Callable[[], dict[str, Progress]]) -> None:
         with Live(self._picture(), console=self.console, refresh_per_second=2) as live:
@@ -169,6 +178,8 @@ class Display:
         if state.get("done"):
             return title, Text("done", style="green"), Text(accuracy), Text("-"), Text("-")
         p = self._progress.get(cell_id)
+        if state.get("next"):
+            return title, Text(state["next"]), Text(accuracy), Text("-"), Text("-")
         if p is None:
             return title, Text(f"{state['stage']}/{stages}"), Text(accuracy), Text("-"), Text("-")
         share = 100 * p.batch // max(1, p.batches)

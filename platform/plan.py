@@ -4,7 +4,7 @@ import hashlib
 import os
 import socket
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -13,7 +13,10 @@ from oclgrid.platform.location import Location
 from oclgrid.platform.reading import open_source
 from oclgrid.platform.results import CellRun
 from oclgrid.search_spaces.sweep import Resources, Sweep
+from oclgrid.trainables import decoded
+from oclgrid.trainables.analysis import Analysis
 from oclgrid.trainables.datasets import dataset, load
+from oclgrid.trainables.outliers import OUTLIERS
 from oclgrid.trainables.schema import SpecError
 from oclgrid.trainables.spec import CellSpec
 from oclgrid.trainables.stream import Stream
@@ -26,12 +29,22 @@ class Plan:
     cells: tuple[CellSpec, ...]
     found: dict[str, CellRun]
     is_filed: bool
-    """Whether every cell is finished and the sweep's tables are written."""
+    """Whether every cell is finished and analysed and the sweep's tables are written."""
+    analyses: tuple[Analysis, ...] = ()
+    """What is to be computed of each finished cell."""
 
     @property
     def todo(self) -> list[CellSpec]:
         """Cells to run, in the sweep's order."""
         return [c for c in self.cells if not self._is_finished(c)]
+
+    @property
+    def to_analyse(self) -> list[CellSpec]:
+        """Finished cells of which an analysis is missing, or was done with other settings."""
+        return [c for c in self.cells if self._is_finished(c) and self._lacks_analyses(c)]
+
+    def _lacks_analyses(self, spec: CellSpec) -> bool:
+        return not all(self.found[spec.cell_id].has(a) for a in self.analyses)
 
     def _is_finished(self, spec: CellSpec) -> bool:
         return spec.cell_id in self.found and self.found[spec.cell_id].is_finished
@@ -42,12 +55,12 @@ class Plan:
         return run.stage if run else 0
 
     def state(self, spec: CellSpec) -> str:
-        """Return "finished", "failed", "resumable" or "missing"."""
+        """Return "finished", "to analyse", "failed", "resumable" or "missing"."""
         run = self.found.get(spec.cell_id)
         if run is None:
             return "missing"
         if run.is_finished:
-            return "finished"
+            return "to analyse" if self._lacks_analyses(spec) else "finished"
         if run.status == "FAILED":
             return "failed"
         return "resumable" if run.stage else "missing"
@@ -58,7 +71,7 @@ class Plan:
         states = [self.state(c) for c in self.cells]
         parts = [
             f"{states.count(s)} {s}"
-            for s in ("finished", "resumable", "failed", "missing")
+            for s in ("finished", "to analyse", "resumable", "failed", "missing")
             if states.count(s)
         ]
         return f"{len(self.cells)} cells: {', '.join(parts)}"
@@ -86,12 +99,14 @@ class Plan:
         return total, unknown
 
 
-def check_data(cells: Iterable[CellSpec], root: Path) -> None:
-    """Refuse cells whose data is missing, damaged or too little."""
+def check_data(cells: Iterable[CellSpec], root: Path, analyses: Iterable[Analysis] = ()) -> None:
+    """Refuse cells whose data, or that of their analyses, is missing, damaged or too little."""
     groups = {spec.group_id: spec for spec in cells}
     splits = {name: load(dataset(name), root) for name in {s.dataset for s in groups.values()}}
     for spec in groups.values():
         Stream(spec, dataset(spec.dataset), splits[spec.dataset], device=torch.device("cpu"))
+    for name in {o for a in analyses for d in splits for o in a.outlier_sets(d)}:
+        decoded.load(OUTLIERS[name], root)
 
 
 def check_machine(resources: Resources, slots: int | None) -> None:
@@ -126,17 +141,19 @@ def check_address(address: str) -> None:
 def make_plan(sweep: Sweep, location: Location) -> Plan:
     """Return the plan; a store that does not exist yet is empty and stays uncreated."""
     if not location.exists:
-        return Plan(cells=sweep.cells, found={}, is_filed=False)
+        return Plan(cells=sweep.cells, found={}, is_filed=False, analyses=sweep.analyses)
     source = open_source(location)
     found = source.cells(sweep.cells)
     run = source.sweep(sweep.name)
+    plan = Plan(cells=sweep.cells, found=found, is_filed=False, analyses=sweep.analyses)
     is_filed = (
         run is not None
         and run.status == "FINISHED"
         and run.tags.get("content") == content_digest(sweep)
-        and all(c.cell_id in found and found[c.cell_id].is_finished for c in sweep.cells)
+        and not plan.todo
+        and not plan.to_analyse
     )
-    return Plan(cells=sweep.cells, found=found, is_filed=is_filed)
+    return replace(plan, is_filed=is_filed)
 
 
 def content_digest(sweep: Sweep) -> str:

@@ -5,11 +5,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from oclgrid.trainables.analysis import Analysis
     from oclgrid.trainables.spec import CellSpec
 
 INTERRUPTED = "interrupted"
 """Why a cell has not finished, where nothing went wrong with it."""
 NUMBERS = ("E", "A", "F", "beta")
+ANALYSIS = "analysis."
+"""Tag that says, before an analysis' name, that it is done: the digest of its settings."""
+ANALYSIS_BEGUN = "analysis_begun."
+ANALYSIS_ERROR = "analysis_error"
+"""Tag that says why analyses failed."""
 RULE = (
     "within: zero lies in the 95 % Welch interval of (ours - paper's), from both sample standard "
     "deviations, n class orders here and 3 in the paper; outside: it does not."
@@ -31,6 +37,10 @@ class CellRun:
     ended_at_ms: int
     tags: Mapping[str, str] = field(default_factory=dict)
     """Provenance, and which analyses are there."""
+
+    def has(self, analysis: "Analysis") -> bool:
+        """Return whether an analysis is done, with the settings it has now."""
+        return self.tags.get(ANALYSIS + analysis.name) == analysis.digest
 
     @property
     def is_finished(self) -> bool:

@@ -21,7 +21,7 @@ from oclgrid.platform.plan import (
 )
 from oclgrid.platform.provenance import provenance
 from oclgrid.platform.reading import open_source
-from oclgrid.platform.results import INTERRUPTED
+from oclgrid.platform.results import ANALYSIS_ERROR, INTERRUPTED
 from oclgrid.search_spaces.sweep import Sweep, on_data
 from oclgrid.trainables.spec import CellSpec
 
@@ -39,6 +39,8 @@ class Outcome:
     """Why, by the cell's title."""
     interrupted: int = 0
     """Cells that still wait to be finished."""
+    unanalysed: dict[str, str] = field(default_factory=dict)
+    """Why analyses of a finished cell failed, by its title."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +62,7 @@ def run_sweep(sweep: Sweep, place: Surroundings, display: Display) -> Outcome:
     else:
         check_address(place.address)
     with display.phase("checking the data"), telling(display.say):
-        check_data(sweep.cells, place.data)
+        check_data(sweep.cells, place.data, sweep.analyses)
         sweep = on_data(sweep, place.data)
     with place.location.claimed():
         with display.phase("asking the store what is finished"):
@@ -81,7 +83,7 @@ def _run(sweep: Sweep, plan: Plan, place: Surroundings, display: Display) -> Out
             from oclgrid.platform.store import Store
 
             cluster = None
-            if plan.todo:
+            if plan.todo or plan.to_analyse:
                 cluster = stack.enter_context(Cluster(place.address, cpus=place.slots))
                 asked = cluster.request(sweep.resources, one_node=server is not None)
             if server is not None:
@@ -96,7 +98,7 @@ def _run(sweep: Sweep, plan: Plan, place: Surroundings, display: Display) -> Out
             slots = cluster.slots(asked)
             events = Events(display.result, display.retry)
             with display.watching(cells, stages, slots=slots, poll=cluster.progress):
-                for wave in _waves(plan.todo):
+                for wave in _waves(plan.todo + plan.to_analyse):
                     if INTERRUPTED in errors.values():
                         errors |= {spec.cell_id: INTERRUPTED for spec in wave}
                         continue
@@ -130,8 +132,9 @@ class _Filing:
         self.store.set_status(self._run, "RUNNING")
         assignments = {}
         groups: dict[str, str] = {}
-        with display.phase(f"preparing {len(plan.todo)} runs"):
-            for spec in plan.todo:
+        work = plan.todo + plan.to_analyse
+        with display.phase(f"preparing {len(work)} runs"):
+            for spec in work:
                 if spec.cell_id in plan.found:
                     run_id = plan.found[spec.cell_id].run_id
                 else:
@@ -141,7 +144,7 @@ class _Filing:
                     tags = {**self._tags, "sweep": self.sweep.name}
                     run_id = self.store.create_cell(spec, parent=parent, tags=tags)
                 log = MlflowCellLog(self.store.uri, run_id, spec)
-                assignments[spec.cell_id] = Assignment(spec, log)
+                assignments[spec.cell_id] = Assignment(spec, log, analyses=plan.analyses)
         return assignments
 
     def with_donors(self, assignments: "list[Assignment]") -> "dict[str, Assignment]":
@@ -176,12 +179,20 @@ class _Filing:
         titles = {spec.cell_id: spec.title for spec in self.sweep.cells}
         failed = {titles[c]: e for c, e in errors.items() if e != INTERRUPTED}
         interrupted = len(errors) - len(failed)
+        now = Plan(
+            cells=self.sweep.cells, found=found, is_filed=False, analyses=self.sweep.analyses
+        )
+        unanalysed = {
+            spec.title: found[spec.cell_id].tags.get(ANALYSIS_ERROR, "")
+            for spec in now.to_analyse
+            if spec.cell_id not in errors
+        }
         is_done = all(row.n == row.asked for row in rows)
         status = "FINISHED" if is_done else "FAILED" if failed else "KILLED"
         self.store.set_tags(self._run, {**self._tags, "content": content_digest(self.sweep)})
         self.store.describe(self._run, table_formats.to_markdown(rows))
         self.store.set_status(self._run, status)
-        return Outcome(rows=rows, failed=failed, interrupted=interrupted)
+        return Outcome(rows=rows, failed=failed, interrupted=interrupted, unanalysed=unanalysed)
 
     def _file_group(self, run_id: str, row: table.Row) -> None:
         numbers = {"n": float(row.n)}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from oclgrid.search_spaces.yaml_file import read_yaml
+from oclgrid.trainables.analysis import ANALYSES, Analysis
 from oclgrid.trainables.datasets import dataset
 from oclgrid.trainables.decoded import UNDECODED, known_digest
 from oclgrid.trainables.registry import find
@@ -16,6 +17,7 @@ from oclgrid.trainables.spec import CellSpec, MethodConfig
 
 PRESETS = Path(__file__).parent / "presets"
 MAX_CELLS = 100_000
+KEYS = ("sweep", "about", "cells", "overrides", "analyses", "resources")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,6 +71,8 @@ class Sweep:
     resources: Resources
     text: str = ""
     """The file it was read from."""
+    analyses: tuple[Analysis, ...] = ()
+    """What to compute of each finished cell; none of it changes a cell."""
 
 
 def read_sweep(name_or_file: str, data: Path | None = None) -> Sweep:
@@ -93,10 +97,8 @@ def parse_sweep(data: object, *, where: str) -> Sweep:
     if not isinstance(data, Mapping):
         raise SpecError(f"{where} must be a mapping with sweep and cells, got {shown(data)}")
     for key in data:
-        if key not in ("sweep", "about", "cells", "overrides", "resources"):
-            raise unknown(
-                f"key of {where}", key, ["sweep", "about", "cells", "overrides", "resources"]
-            )
+        if key not in KEYS:
+            raise unknown(f"key of {where}", key, KEYS)
     for key in ("sweep", "cells"):
         if key not in data:
             raise SpecError(f"{where}: {key} is missing; add it")
@@ -113,6 +115,24 @@ def parse_sweep(data: object, *, where: str) -> Sweep:
         about=coerce(str, data.get("about", ""), "about"),
         cells=tuple(cells.values()),
         resources=build(Resources, data.get("resources", {}), where="resources"),
+        analyses=_analyses(data.get("analyses", [])),
+    )
+
+
+def _analyses(data: object) -> tuple[Analysis, ...]:
+    """Return the analyses of a list of names, or of a mapping of names to settings."""
+    if isinstance(data, list):
+        named: Mapping[Any, Any] = {n if isinstance(n, str) else shown(n): {} for n in data}
+    elif isinstance(data, Mapping):
+        named = data
+    else:
+        raise SpecError(f"analyses must list names or map them to settings, got {shown(data)}")
+    for name in named:
+        if name not in ANALYSES:
+            raise unknown("analysis", name, ANALYSES)
+    return tuple(
+        build(ANALYSES[name], settings or {}, where=f"analyses.{name}")
+        for name, settings in named.items()
     )
 
 

@@ -1,6 +1,7 @@
 """A cell as a Ray Tune trainable: one step is one stage; all that lasts goes through the log."""
 
 import logging
+import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -10,8 +11,10 @@ from typing import Any, Protocol
 import torch
 from ray import tune
 
+from oclgrid.trainables.analysis import Analysis, Findings
 from oclgrid.trainables.loop import Cell, CheckpointError, Progress, StageRecord, summary
 from oclgrid.trainables.predictor import Predictor
+from oclgrid.trainables.snapshots import Snapshots
 from oclgrid.trainables.spec import CellSpec
 
 logger = logging.getLogger(__name__)
@@ -21,8 +24,20 @@ class TransientError(Exception):
     """Something outside the program was not there; trying again may help."""
 
 
+@dataclass(frozen=True, slots=True)
+class Filed:
+    """What the log holds of a cell."""
+
+    is_finished: bool
+    analyses: dict[str, str]
+    """Digest of the settings of each analysis that is done, by its name."""
+
+
 class CellLog(Protocol):
     """Where a trial's results go, and where it finds those of an earlier attempt."""
+
+    def filed(self) -> Filed:
+        """Return what earlier attempts have filed."""
 
     def begin(self) -> None:
         """Say that the cell is being worked on."""
@@ -42,6 +57,12 @@ class CellLog(Protocol):
     def finish(self, records: list[StageRecord], predictor: Predictor) -> None:
         """Keep the matrices and the model and close the cell."""
 
+    def analysed(self, analysis: Analysis, findings: Findings, *, stage: int) -> None:
+        """Keep what an analysis found after the last stage; doing so again changes nothing."""
+
+    def analyses_ended(self, failed: dict[str, str]) -> None:
+        """Keep why analyses failed, by name, if any did; the cell stays finished."""
+
     def fail(self, reason: str, details: str) -> None:
         """Close the cell as failed."""
 
@@ -54,6 +75,8 @@ class Assignment:
     log: CellLog
     donor: CellLog | None = None
     """Log of a finished cell with the same training, whose stages need only be tested anew."""
+    analyses: tuple[Analysis, ...] = ()
+    """What to compute of the cell once it is finished."""
 
 
 class CellTrainable(tune.Trainable):
@@ -70,24 +93,36 @@ class CellTrainable(tune.Trainable):
         """Take on another cell in the same process: nothing of the last one is kept."""
         self._todo = self._assignments[new_config["cell_id"]]
         self._cell: Cell | None = None
+        self._snapshots: Snapshots | None = None
+        self._is_filed = False
+        self._left: list[Analysis] = []
+        self._failed: dict[str, str] = {}
         return True
 
     def step(self) -> dict[str, Any]:
         """Run one stage. An error of the program is final; one of the surroundings is retried."""
         try:
-            return self._advance()
+            if self._cell is None:
+                self._cell = self._open()
+                if self._is_filed:
+                    return self._result(self._cell)  # tells what comes next
+            if self._is_filed:
+                return self._analyse(self._cell)
+            return self._advance(self._cell)
         except TransientError:
             raise
         except Exception as error:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            reason = _one_line(error)
+            result = {"cell_id": self._todo.spec.cell_id, "done": True}
+            if self._is_filed:
+                self._todo.log.analyses_ended({a.name: reason for a in self._left})
+                return {**result, "analysis_error": reason}
             self._todo.log.fail(reason, traceback.format_exc())
-            return {"cell_id": self._todo.spec.cell_id, "error": reason, "done": True}
+            return {**result, "error": reason}
 
-    def _advance(self) -> dict[str, Any]:
-        spec, log = self._todo.spec, self._todo.log
-        if self._cell is None:
-            self._cell = self._open()
-        cell = self._cell
+    def _advance(self, cell: Cell) -> dict[str, Any]:
+        """Run the next stage; after the last one, close the cell."""
+        log = self._todo.log
         seconds = 0.0
         if not cell.is_finished:
             self._cell = cell = self._next_stage(cell)
@@ -95,12 +130,45 @@ class CellTrainable(tune.Trainable):
             log.stage_done(cell.records, cell.checkpoint())
         if cell.is_finished:
             log.finish(cell.records, cell.predictor())
+            self._is_filed = True
+        return {**self._result(cell), "stage_seconds": seconds}
+
+    def _analyse(self, cell: Cell) -> dict[str, Any]:
+        """Compute the next analysis of a closed cell; one that fails is told and left out."""
+        log, analysis = self._todo.log, self._left.pop(0)
+        started = time.perf_counter()
+        try:
+            log.analysed(analysis, self._findings(cell, analysis), stage=cell.info.stages)
+        except TransientError:
+            raise
+        except Exception as error:
+            logger.exception("%s: %s", self._todo.spec.title, analysis.name)
+            self._failed[analysis.name] = _one_line(error)
+        if not self._left:
+            log.analyses_ended(self._failed)
+        return {
+            **self._result(cell),
+            "analysis": analysis.name,
+            "analysis_error": self._failed.get(analysis.name, ""),
+            "analysis_seconds": time.perf_counter() - started,
+        }
+
+    def _findings(self, cell: Cell, analysis: Analysis) -> Findings:
+        if not cell.is_finished:  # it was, so training it further would file its metrics twice
+            raise CheckpointError("the checkpoint of the last stage is missing or damaged")
+        if self._snapshots is None:
+            checkpoint = self._todo.log.checkpoint
+            self._snapshots = Snapshots(cell, checkpoint, data=Path(self._data))
+        return analysis.compute(self._snapshots)
+
+    def _result(self, cell: Cell) -> dict[str, Any]:
+        spec = self._todo.spec
         return {
             "cell_id": spec.cell_id,
             "stage": len(cell.records),
-            "stage_seconds": seconds,
-            "done": cell.is_finished,
-            **summary(spec, cell.records),
+            "done": self._is_filed and not self._left,
+            "next": self._left[0].name if self._is_filed and self._left else "",
+            **(summary(spec, cell.records) if cell.records else {}),
         }
 
     def _next_stage(self, cell: Cell) -> Cell:
@@ -123,7 +191,11 @@ class CellTrainable(tune.Trainable):
     def _open(self) -> Cell:
         """Return the cell as its newest usable checkpoint left it, or new."""
         spec, log = self._todo.spec, self._todo.log
-        log.begin()
+        filed = log.filed()
+        self._is_filed = filed.is_finished
+        self._left = [a for a in self._todo.analyses if filed.analyses.get(a.name) != a.digest]
+        if not self._is_filed:
+            log.begin()
         device = self._use_share()
         cell = Cell(spec, Path(self._data), device=device)
         for content in log.checkpoints():
@@ -133,7 +205,8 @@ class CellTrainable(tune.Trainable):
                 logger.warning("%s: checkpoint refused: %s", spec.title, error)
                 cell = Cell(spec, Path(self._data), device=device)  # it may be half loaded
                 continue
-            log.stage_done(cell.records, None)
+            if not self._is_filed:
+                log.stage_done(cell.records, None)
             break
         return cell
 
@@ -150,3 +223,7 @@ class CellTrainable(tune.Trainable):
     def _report(self, progress: Progress) -> None:
         self._board.post.remote(self._todo.spec.cell_id, asdict(progress))
         self._todo.log.progress(progress)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())

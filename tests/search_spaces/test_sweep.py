@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from oclgrid.search_spaces.sweep import PRESETS, Sweep, parse_sweep, presets, read_sweep
+from oclgrid.trainables.analysis import Cka, Ood, Scree
 from oclgrid.trainables.datasets import DATASETS
 from oclgrid.trainables.methods.scr import ScrConfig
 from oclgrid.trainables.methods.sdaf import SdafConfig
@@ -348,3 +349,44 @@ def test_more_cells_than_anyone_can_run_are_refused() -> None:
 def test_a_method_that_does_not_exist_is_not_offered_to_overrides() -> None:
     cells = {**CELLS, "method": ["er", "a\nb" * 200]}
     assert "unknown method" in refusal(lambda: sweep(cells, overrides={"q": {}}))
+
+
+# Analyses
+
+
+def test_analyses_are_a_list_of_names_or_a_mapping_to_settings() -> None:
+    assert sweep().analyses == ()
+    assert sweep(analyses=["scree", "cka"]).analyses == (Scree(), Cka())
+    named = {"cka": {"images": None}, "ood": {"outliers": ["mnist", "svhn"]}, "scree": None}
+    expected = (Cka(images=None), Ood(outliers=("mnist", "svhn")), Scree())
+    assert sweep(analyses=named).analyses == expected
+    assert sweep(analyses={"ood": {"outliers": "mnist"}}).analyses == (Ood(outliers=("mnist",)),)
+
+
+def test_analyses_change_no_cell() -> None:
+    assert sweep(analyses=["cka", "ood", "tsne", "scree"]).cells == sweep().cells
+
+
+def test_the_digits_of_the_paper_share_their_cells_with_the_quickstart() -> None:
+    paper, quick = (read_sweep(name).cells for name in ("paper-digits", "quickstart"))
+    assert {c.cell_id for c in quick} < {c.cell_id for c in paper}
+
+
+@pytest.mark.parametrize(
+    ("analyses", "said"),
+    [
+        (["cak"], "unknown analysis 'cak'; did you mean 'cka'?"),
+        ([3], "unknown analysis"),
+        ("cka", "analyses must list names or map them to settings, got 'cka'"),
+        ({"cka": {"image": 3}}, "unknown key of analyses.cka 'image'; did you mean 'images'?"),
+        ({"cka": {"images": 1}}, "analyses.cka.images must be at least 2, got 1"),
+        ({"cka": 3}, "analyses.cka must be a mapping of fields to values, got 3"),
+        ({"ood": {"outliers": ["minst"]}}, "unknown outlier set 'minst'; did you mean 'mnist'?"),
+        ({"tsne": {"outliers": "svnh"}}, "unknown outlier set 'svnh'; did you mean 'svhn'?"),
+        ({"tsne": {"images": 10}}, "analyses.tsne.images must be at least 50, got 10"),
+        ({"ood": {"normalise": "yes"}}, "analyses.ood.normalise must be one of method, never"),
+        ({"scree": {"count": 0}}, "analyses.scree.count must be at least 1, got 0"),
+    ],
+)
+def test_analyses_that_mean_nothing_are_refused(analyses: object, said: str) -> None:
+    assert said in refusal(lambda: sweep(analyses=analyses))

@@ -4,6 +4,7 @@ import math
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from oclgrid.trainables.loop import Cell, CheckpointError
 from oclgrid.trainables.maths.similarity import linear_cka
 from oclgrid.trainables.outliers import OUTLIERS, load_outliers
 from oclgrid.trainables.predictor import evaluating
+from oclgrid.trainables.schema import build
 from oclgrid.trainables.snapshots import Snapshots, spaced
 from oclgrid.trainables.stream import to_float
 
@@ -76,18 +78,18 @@ def test_seen_is_the_mean_below_the_steps_of_the_cka_table(sdaf: Trained) -> Non
     assert found.numbers["seen"] == pytest.approx(sum(seen) / 10)
 
 
-def slow_distance(x: Tensor, exemplars_NKD: Tensor, labels: Tensor) -> float:
-    """Eq. 13 and 14 written out, for one image of K features."""
-    rows = exemplars_NKD.flatten(0, 1).numpy()
-    inverse = np.linalg.pinv(np.cov(rows.T), rcond=1e-5, hermitian=True)
-    distances = []
-    for c in labels.unique():
-        total = 0.0
-        for k in range(len(x)):
-            d = (x[k] - exemplars_NKD[labels == c, k].mean(dim=0)).numpy()
-            total += math.sqrt(max(0.0, d @ inverse @ d))
-        distances.append(total / len(x))
-    return min(distances)
+def slow_distances(x_NKD: Tensor, exemplars_MKD: Tensor, labels_M: Tensor) -> list[float]:
+    """Eq. 13 and 14 written out: the distance of each image to its nearest centre."""
+    inverse = np.linalg.pinv(
+        np.cov(exemplars_MKD.flatten(0, 1).numpy().T), rcond=1e-5, hermitian=True
+    )
+    centres = [exemplars_MKD[labels_M == c].mean(dim=0).numpy() for c in labels_M.unique()]
+
+    def distance(x_KD: npt.NDArray[np.float64], centre_KD: npt.NDArray[np.float64]) -> float:
+        gaps = x_KD - centre_KD
+        return sum(math.sqrt(max(0.0, d @ inverse @ d)) for d in gaps) / len(gaps)
+
+    return [min(distance(x, centre) for centre in centres) for x in x_NKD.numpy()]
 
 
 @pytest.mark.parametrize("method", ["sdaf", "scr"])
@@ -109,8 +111,8 @@ def test_outliers_are_scored_by_their_distance_to_the_nearest_centre(
     strange = load_outliers("photos", data_root(), side=16)
     strange_images = to_float(spaced(strange, FEW), torch.device("cpu"))
     tested = torch.cat([images for images, _ in trained.cell.stream.evaluation(10)])
-    inner = [slow_distance(x, exemplars, labels) for x in features(tested)]
-    outer = [slow_distance(x, exemplars, labels) for x in features(strange_images)]
+    inner = slow_distances(features(tested), exemplars, labels)
+    outer = slow_distances(features(strange_images), exemplars, labels)
     pairs = [(o > i) + (o == i) / 2 for o in outer for i in inner]
     found = Ood(images=FEW).compute(trained.snapshots()).numbers
     assert found["photos_memory"] == pytest.approx(sum(pairs) / len(pairs), abs=1e-3)
@@ -185,10 +187,9 @@ def test_spaced_items_come_from_the_whole_range() -> None:
 def test_every_setting_changes_the_digest(name: str) -> None:
     kind = ANALYSES[name]
     changed = {"images": 77, "outliers": "mnist", "seed": 5, "count": 9, "normalise": "never"}
-    digests = {kind().digest} | {
-        kind(**{field: changed[field]}).digest for field in kind().settings
-    }
-    assert len(digests) == 1 + len(kind().settings)
+    settings = kind().settings
+    digests = {build(kind, {f: changed[f]}, where="test").digest for f in settings}
+    assert len(digests | {kind().digest}) == 1 + len(settings)
     assert kind().digest == kind().digest
 
 
