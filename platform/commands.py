@@ -6,7 +6,10 @@ Slow imports stand inside the functions, so that help and refusals come at once.
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from oclgrid.search_spaces.sweep import Sweep
 
 DONE, SOME_FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
@@ -54,6 +57,14 @@ def run(options: Any) -> int:
     return DONE
 
 
+def sweep_of(options: Any) -> "Sweep":
+    """Return the sweep that was asked for, on the data below the folder that was."""
+    from oclgrid.search_spaces.sweep import read_sweep
+    from oclgrid.trainables.datasets import data_root
+
+    return read_sweep(options.sweep, data_root(options.data))
+
+
 def plan(options: Any) -> int:
     """Print which cells are finished or missing, and what they would cost."""
     from oclgrid.platform.data import undecoded_lines
@@ -61,10 +72,8 @@ def plan(options: Any) -> int:
     from oclgrid.platform.location import find_store
     from oclgrid.platform.plan import make_plan
     from oclgrid.platform.results import ANALYSIS_ERROR
-    from oclgrid.search_spaces.sweep import read_sweep
-    from oclgrid.trainables.datasets import data_root
 
-    sweep = read_sweep(options.sweep, data_root(options.data))
+    sweep = sweep_of(options)
     plan = make_plan(sweep, find_store(options.store))
     for line in undecoded_lines(sweep.cells):
         print(f"oclgrid: {line}", file=sys.stderr)

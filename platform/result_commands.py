@@ -7,18 +7,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from oclgrid.platform.commands import DONE, check_output, print_rows, write_whole
+from oclgrid.platform.commands import DONE, check_output, print_rows, sweep_of, write_whole
 
 
 def table(options: Any) -> int:
     """Print the results of a sweep."""
     from oclgrid.platform.data import undecoded_lines
     from oclgrid.platform.table import rows
-    from oclgrid.search_spaces.sweep import read_sweep
-    from oclgrid.trainables.datasets import data_root
 
     check_output(options)
-    sweep = read_sweep(options.sweep, data_root(options.data))
+    sweep = sweep_of(options)
     source = _source(options)
     found = source.cells(sweep.cells) if source else {}
     print_rows(rows(sweep.cells, found), options)
@@ -56,11 +54,9 @@ def export(options: Any) -> int:
     from oclgrid.platform.reading import open_source
     from oclgrid.platform.table import rows
     from oclgrid.platform.table_formats import to_markdown
-    from oclgrid.search_spaces.sweep import read_sweep
-    from oclgrid.trainables.datasets import data_root
     from oclgrid.trainables.schema import SpecError
 
-    sweep = read_sweep(options.sweep, data_root(options.data))
+    sweep = sweep_of(options)
     location = find_store(options.store)
     if not location.exists:
         raise SpecError(f"there is no store in {location.folder}; `oclgrid run` makes one")
@@ -77,10 +73,8 @@ def export(options: Any) -> int:
 def compare(options: Any) -> int:
     """Print how two methods of a sweep differ, paired over class orders."""
     from oclgrid.platform.comparing import compare, to_markdown
-    from oclgrid.search_spaces.sweep import read_sweep
-    from oclgrid.trainables.datasets import data_root
 
-    sweep = read_sweep(options.sweep, data_root(options.data))
+    sweep = sweep_of(options)
     source = _source(options)
     found = source.cells(sweep.cells) if source else {}
     names = (options.one, options.two)
@@ -91,11 +85,9 @@ def compare(options: Any) -> int:
 def report(options: Any) -> int:
     """Write the report of a sweep as one HTML file."""
     from oclgrid.platform.report import build_report
-    from oclgrid.search_spaces.sweep import read_sweep
-    from oclgrid.trainables.datasets import data_root
     from oclgrid.trainables.schema import SpecError
 
-    sweep = read_sweep(options.sweep, data_root(options.data))
+    sweep = sweep_of(options)
     options.output = options.output or f"{sweep.name}.html"
     options.format = "html"
     check_output(options)

@@ -4,7 +4,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any
 
-from oclgrid.platform.commands import DONE
+from oclgrid.platform.commands import DONE, sweep_of
 
 if TYPE_CHECKING:
     from oclgrid.platform.location import Location
@@ -17,7 +17,7 @@ def ui(options: Any) -> int:
     from oclgrid.trainables.schema import SpecError
 
     location = find_store(options.store)
-    sweep = _sweep(options)
+    sweep = sweep_of(options) if options.sweep else None
     if location.folder is None:
         print(f"the store has its own server: {location.reading_uri}")
         _print_links(location, location.reading_uri, sweep)
@@ -37,15 +37,6 @@ def ui(options: Any) -> int:
         except KeyboardInterrupt:
             print("stopped", file=sys.stderr)
     return DONE
-
-
-def _sweep(options: Any) -> "Sweep | None":
-    if options.sweep is None:
-        return None
-    from oclgrid.search_spaces.sweep import read_sweep
-    from oclgrid.trainables.datasets import data_root
-
-    return read_sweep(options.sweep, data_root(options.data))
 
 
 def _print_links(location: "Location", uri: str, sweep: "Sweep | None") -> None:
