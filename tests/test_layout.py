@@ -99,7 +99,7 @@ def test_presets_are_shipped() -> None:
     shipped = pyproject()["tool"]["setuptools"]["package-data"]["oclgrid.search_spaces"]
     folder = ROOT / "search_spaces"
     found = {path for pattern in shipped for path in folder.glob(pattern)}
-    assert {*folder.glob("presets/*")} <= found
+    assert {*folder.glob("presets/*"), *folder.glob("searches/*")} <= found
 
 
 @pytest.mark.parametrize("room", ROOMS)

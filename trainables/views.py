@@ -55,6 +55,24 @@ SHORT = ViewSeries(
 SCR = replace(LONG, crop_min=0.2, jitter=0.8)
 
 
+def scaled(series: ViewSeries, strength: float) -> ViewSeries:
+    """Return the series ``strength`` times as strong: 0 changes no image, 1 is the series itself.
+
+    The share of the area that a crop may lose, the spreads of the four colour operations and the
+    probabilities of flip and greyscale are all multiplied by the strength. A flip stays at its
+    most random, one half, from where more would be less.
+    """
+    if strength == 1:
+        return series  # 1 - (1 - x) is not always x
+    colours = ("brightness", "contrast", "saturation", "hue", "grey")
+    return replace(
+        series,
+        crop_min=1 - strength * (1 - series.crop_min),
+        flip=min(strength * series.flip, max(0.5, series.flip)),
+        **{name: strength * getattr(series, name) for name in colours},
+    )
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class ViewParameters:
     """One draw for n images; every field is a CPU tensor with n rows."""

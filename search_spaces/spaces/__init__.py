@@ -1,0 +1,1 @@
+"""Search spaces: one file per method, each with ``SPACES`` by name."""
