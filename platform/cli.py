@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from oclgrid.platform import commands as do
 from oclgrid.platform import result_commands as results
+from oclgrid.platform import tune_command as searching
 from oclgrid.platform import ui_command
 from oclgrid.platform.commands import BAD_INPUT, DONE, INTERRUPTED, SOME_FAILED
 from oclgrid.platform.environment import prepare
@@ -149,6 +150,22 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("--to", metavar="FOLDER", default="results", help="default: ./results")
     add_store(export)
     add_data(export)
+
+    tune = add("tune", searching.tune, "search hyper-parameters on validation data, "
+               "then print the best point beside the paper's",
+               example="tune sdaf-lambda-tau-digits")  # fmt: skip
+    tune.add_argument("search", metavar="SEARCH", help="see `oclgrid list searches`, or a file")
+    tune.add_argument("--method", help="search another method's space than the file says")
+    tune.add_argument("--trials", type=int, help="how many (default: as the search says)")
+    tune.add_argument("--confirm", action="store_true",
+                      help="then test the best and the paper's point on 3 orders")  # fmt: skip
+    tune.add_argument("--study-storage", metavar="WHERE",
+                      help="database URL or journal file of the study "
+                      "(default: optuna.db in the store's folder)")  # fmt: skip
+    tune.add_argument("--slots", type=int, help="CPUs to use on this machine (default: all)")
+    tune.add_argument("--address", help="of a running Ray cluster (default: Ray on this machine)")
+    add_store(tune)
+    add_data(tune)
 
     ui = add("ui", ui_command.ui, "open the MLflow UI on the store", example="ui quickstart")
     ui.add_argument("sweep", metavar="SWEEP", nargs="?", help="print links to its pages")

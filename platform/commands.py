@@ -18,7 +18,8 @@ def run(options: Any) -> int:
     """Run every cell that has no result yet, then print the table."""
     from oclgrid.platform.display import Display
     from oclgrid.platform.location import find_store
-    from oclgrid.platform.run import Surroundings, run_sweep
+    from oclgrid.platform.run import run_sweep
+    from oclgrid.platform.session import Surroundings
     from oclgrid.search_spaces.sweep import read_sweep
     from oclgrid.trainables.datasets import data_root
     from oclgrid.trainables.schema import SpecError
@@ -140,7 +141,8 @@ def data(options: Any) -> int:
 
 
 def show(options: Any) -> int:
-    """Print methods, datasets or sweeps."""
+    """Print methods, datasets, sweeps or searches."""
+    from oclgrid.search_spaces.search import read_search, searches
     from oclgrid.search_spaces.sweep import presets, read_sweep
     from oclgrid.trainables.datasets import DATASETS
     from oclgrid.trainables.outliers import OUTLIERS
@@ -151,6 +153,7 @@ def show(options: Any) -> int:
         "methods": _method_lines(all_methods()),
         "datasets": [*(f"{d.name:20}{d.about}" for d in DATASETS.values()), *outliers],
         "sweeps": [f"{n:20}{read_sweep(n).about}" for n in presets()],
+        "searches": [f"{n:31}{read_search(n).about}" for n in searches()],
     }
     for kind, lines in everything.items():
         if options.what is None:

@@ -79,12 +79,15 @@ class Display:
             key = (spec.dataset, spec.method.name)
             self._stage_seconds.setdefault(key, []).append(seconds)
         if not self._is_live:
-            self.say(f"{self._count()} {spec.title}: {self._told(spec, result)}")
+            self.say(f"{self._count()} {self._title(cell_id)}: {self._told(spec, result)}")
 
     def retry(self, cell_id: str) -> None:
         """Tell that a cell lost its worker and goes on elsewhere."""
         if not self._is_live:
-            self.say(f"{self._cells[cell_id].title}: lost its worker, going on from its last stage")
+            self.say(f"{self._title(cell_id)}: lost its worker, going on from its last stage")
+
+    def _title(self, cell_id: str) -> str:
+        return self._cells[cell_id].title
 
     def _told(self, spec: CellSpec, result: dict[str, Any]) -> str:
         if result.get("error"):
@@ -127,7 +130,7 @@ class Display:
             self._poll(poll)
             for cell_id, p in self._running():
                 self.say(
-                    f"{self._count()} {self._cells[cell_id].title}: in stage {p.stage}, "
+                    f"{self._count()} {self._title(cell_id)}: in stage {p.stage}, "
                     f"batch {p.batch} of {p.batches}, {p.images_per_second:.0f} images/s"
                 )
             for cell_id, state in self._state.items():
@@ -172,7 +175,7 @@ class Display:
         spec, state = self._cells[cell_id], self._state[cell_id]
         stages = dataset(spec.dataset).stages
         accuracy = f"{100 * state['E']:.1f} %" if "E" in state else "-"
-        title = Text(spec.title)
+        title = Text(self._title(cell_id))
         if state.get("error"):
             return title, Text("failed", style="red"), Text(accuracy), Text("-"), Text("-")
         if state.get("done"):

@@ -108,21 +108,49 @@ class Cluster:
         events: Events,
     ) -> dict[str, str]:
         """Run every assignment; return the error of each that did not finish, by cell id."""
-        trainable = tune.with_resources(
-            tune.with_parameters(
-                CellTrainable, assignments=assignments, board=self.board, data=str(data)
-            ),
-            asked,
-        )
         errors = dict.fromkeys(assignments, INTERRUPTED)
+        self.fit(
+            CellTrainable,
+            {"assignments": assignments, "data": str(data)},
+            asked=asked,
+            callback=_Tell(errors, events),
+            name_key="cell_id",
+            space={"cell_id": tune.grid_search(list(assignments))},
+        )
+        return {cell_id: reason for cell_id, reason in errors.items() if reason}
+
+    def fit(
+        self,
+        trainable: type[tune.Trainable],
+        given: dict[str, Any],
+        *,
+        asked: dict[str, float],
+        callback: tune.Callback,
+        name_key: str,
+        space: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        """Run trials until there is none left to start.
+
+        Args:
+            trainable: What a trial runs; told of the board beside what is ``given``.
+            given: Keyword arguments of its setup.
+            asked: What a trial owns.
+            callback: Told of every result.
+            name_key: Where in a trial's config its name is.
+            space: The configs, where no search algorithm among the options makes them.
+            options: Further options of Tune: search algorithm, scheduler, concurrency.
+        """
+        with_board = tune.with_parameters(trainable, board=self.board, **given)
         with tempfile.TemporaryDirectory(prefix="oclgrid-tune-") as scratch:
             tuner = tune.Tuner(
-                trainable,
-                param_space={"cell_id": tune.grid_search(list(assignments))},
+                tune.with_resources(with_board, asked),
+                param_space=space,
                 tune_config=tune.TuneConfig(
                     reuse_actors=True,
-                    trial_name_creator=lambda t: str(t.config["cell_id"]),
-                    trial_dirname_creator=lambda t: str(t.config["cell_id"]),
+                    trial_name_creator=lambda t: str(t.config[name_key]),
+                    trial_dirname_creator=lambda t: str(t.config[name_key]),
+                    **options,
                 ),
                 run_config=tune.RunConfig(
                     name="cells",
@@ -132,13 +160,12 @@ class Cluster:
                     checkpoint_config=tune.CheckpointConfig(
                         checkpoint_frequency=0, checkpoint_at_end=False
                     ),
-                    callbacks=[_Tell(errors, events)],
+                    callbacks=[callback],
                 ),
             )
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 tuner.fit()
-        return {cell_id: reason for cell_id, reason in errors.items() if reason}
 
     def __enter__(self) -> "Cluster":
         return self

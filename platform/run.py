@@ -2,26 +2,20 @@
 
 import json
 import tempfile
-from contextlib import ExitStack
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from oclgrid.platform import table, table_formats
-from oclgrid.platform.data import telling
 from oclgrid.platform.display import Display
 from oclgrid.platform.location import Location
-from oclgrid.platform.plan import (
-    Plan,
-    check_address,
-    check_data,
-    check_machine,
-    content_digest,
-    make_plan,
-)
+from oclgrid.platform.plan import Plan, content_digest, make_plan
 from oclgrid.platform.provenance import provenance
 from oclgrid.platform.reading import open_source
 from oclgrid.platform.results import ANALYSIS_ERROR, INTERRUPTED
+from oclgrid.platform.session import Session, Surroundings, session
 from oclgrid.search_spaces.sweep import Sweep, on_data
 from oclgrid.trainables.spec import CellSpec
 
@@ -43,69 +37,56 @@ class Outcome:
     """Why analyses of a finished cell failed, by its title."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Surroundings:
-    """Where and with what a sweep runs; none of it changes a number."""
+def run_sweep(
+    sweep: Sweep,
+    place: Surroundings,
+    display: Display,
+    *,
+    labels: Mapping[str, dict[str, str]] = MappingProxyType({}),
+) -> Outcome:
+    """Run every cell that has no result yet; return the table and what went wrong.
 
-    location: Location
-    data: Path
-    address: str | None = None
-    """Of a Ray cluster; None starts Ray on this machine."""
-    slots: int | None = None
-    """CPUs to use on this machine; None means all."""
-
-
-def run_sweep(sweep: Sweep, place: Surroundings, display: Display) -> Outcome:
-    """Run every cell that has no result yet; return the table and what went wrong."""
-    if place.address is None:
-        check_machine(sweep.resources, place.slots)
-    else:
-        check_address(place.address)
-    with display.phase("checking the data"), telling(display.say):
-        check_data(sweep.cells, place.data, sweep.analyses)
-        sweep = on_data(sweep, place.data)
+    ``labels`` are tags for the runs of single cells, by cell id.
+    """
+    place.check(sweep.resources, sweep.cells, display, sweep.analyses)
+    sweep = on_data(sweep, place.data)
     with place.location.claimed():
         with display.phase("asking the store what is finished"):
             plan = make_plan(sweep, place.location)
         if plan.is_filed:
             display.say(f"all {len(sweep.cells)} cells of {sweep.name} are finished")
             return Outcome(rows=table.rows(sweep.cells, plan.found))
-        return _run(sweep, plan, place, display)
+        display.say(plan.told)
+        trains = bool(plan.todo or plan.to_analyse)
+        with session(place, sweep.resources, display, trains=trains) as held:
+            filing = _Filing(sweep, held.store, place.location, labels)
+            errors = _train(filing, plan, place, held, display) if trains else {}
+            with display.phase("filing the tables"):
+                return filing.close(errors)
 
 
-def _run(sweep: Sweep, plan: Plan, place: Surroundings, display: Display) -> Outcome:
-    display.say(plan.told)
-    with ExitStack() as stack:
-        with display.phase("starting the tracking server and Ray"):
-            server = stack.enter_context(place.location.serving())
-            # Imported here: the server starts up beside these slow imports and Ray.
-            from oclgrid.platform.launch import Cluster, Events
-            from oclgrid.platform.store import Store
+def _train(
+    filing: "_Filing", plan: Plan, place: Surroundings, held: Session, display: Display
+) -> dict[str, str]:
+    """Train what is missing; return why each cell that has not finished did not, by cell id."""
+    from oclgrid.platform.launch import Events
 
-            cluster = None
-            if plan.todo or plan.to_analyse:
-                cluster = stack.enter_context(Cluster(place.address, cpus=place.slots))
-                asked = cluster.request(sweep.resources, one_node=server is not None)
-            if server is not None:
-                server.wait()
-            store = Store(server.uri if server else place.location.reading_uri)
-            filing = _Filing(sweep, store, place.location)
-        errors: dict[str, str] = {}
-        if cluster is not None:
-            assignments = filing.prepare(plan, display)
-            stages = {c: plan.stage(a.spec) for c, a in assignments.items()}
-            cells = {c: a.spec for c, a in assignments.items()}
-            slots = cluster.slots(asked)
-            events = Events(display.result, display.retry)
-            with display.watching(cells, stages, slots=slots, poll=cluster.progress):
-                for wave in _waves(plan.todo + plan.to_analyse):
-                    if INTERRUPTED in errors.values():
-                        errors |= {spec.cell_id: INTERRUPTED for spec in wave}
-                        continue
-                    chosen = filing.with_donors([assignments[spec.cell_id] for spec in wave])
-                    errors |= cluster.run(chosen, asked=asked, data=place.data, events=events)
-        with display.phase("filing the tables"):
-            return filing.close(errors)
+    cluster = held.cluster
+    assert cluster is not None
+    errors: dict[str, str] = {}
+    assignments = filing.prepare(plan, display)
+    stages = {c: plan.stage(a.spec) for c, a in assignments.items()}
+    cells = {c: a.spec for c, a in assignments.items()}
+    slots = cluster.slots(held.asked)
+    events = Events(display.result, display.retry)
+    with display.watching(cells, stages, slots=slots, poll=cluster.progress):
+        for wave in _waves(plan.todo + plan.to_analyse):
+            if INTERRUPTED in errors.values():
+                errors |= {spec.cell_id: INTERRUPTED for spec in wave}
+                continue
+            chosen = filing.with_donors([assignments[spec.cell_id] for spec in wave])
+            errors |= cluster.run(chosen, asked=held.asked, data=place.data, events=events)
+    return errors
 
 
 def _waves(cells: list[CellSpec]) -> list[list[CellSpec]]:
@@ -119,8 +100,14 @@ def _waves(cells: list[CellSpec]) -> list[list[CellSpec]]:
 class _Filing:
     """The sweep's own run and those of its groups, and what is written to them."""
 
-    def __init__(self, sweep: Sweep, store: "Store", location: Location) -> None:
-        self.sweep, self.store, self._location = sweep, store, location
+    def __init__(
+        self,
+        sweep: Sweep,
+        store: "Store",
+        location: Location,
+        labels: Mapping[str, dict[str, str]],
+    ) -> None:
+        self.sweep, self.store, self._location, self._labels = sweep, store, location, labels
         self._tags = provenance()
         self._run = store.find_or_create(sweep.name, kind="sweep", sweep=sweep.name)
 
@@ -172,6 +159,8 @@ class _Filing:
         for run in found.values():
             if run.status in ("RUNNING", "SCHEDULED"):
                 self.store.set_status(run.run_id, "KILLED")
+        for cell_id in self._labels.keys() & found.keys():
+            self.store.set_tags(found[cell_id].run_id, self._labels[cell_id])
         rows = table.rows(self.sweep.cells, found)
         for spec, row in zip(_first_of_groups(self.sweep.cells), rows, strict=True):
             self._file_group(self._group(spec), row)

@@ -79,7 +79,7 @@ class Budget:
 class Pruning:
     """Successive halving on stages: at each rung only the better part goes on."""
 
-    after: int = 2
+    after: int = 3
     """Stages before the first rung; the next are this times ``factor``, ``factor``^2, ..."""
     factor: int = 2
     """One in so many goes on."""

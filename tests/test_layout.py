@@ -132,8 +132,16 @@ def test_only_the_adapter_of_trainables_knows_ray() -> None:
     assert importers("ray", "trainables", "search_spaces") == {"trainables/cell.py"}
 
 
-def test_only_the_launcher_of_platform_knows_ray() -> None:
-    assert importers("ray", "platform") == {"platform/board.py", "platform/launch.py"}
+def test_only_the_launcher_and_the_search_of_platform_know_ray() -> None:
+    assert importers("ray", "platform") == {
+        "platform/board.py",
+        "platform/launch.py",
+        "platform/search.py",
+    }
+
+
+def test_only_the_study_and_the_search_know_optuna() -> None:
+    assert importers("optuna", *ROOMS) == {"platform/search.py", "platform/study.py"}
 
 
 def test_only_the_modules_around_the_store_know_mlflow() -> None:

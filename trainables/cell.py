@@ -102,13 +102,7 @@ class CellTrainable(tune.Trainable):
     def step(self) -> dict[str, Any]:
         """Run one stage. An error of the program is final; one of the surroundings is retried."""
         try:
-            if self._cell is None:
-                self._cell = self._open()
-                if self._is_filed:
-                    return self._result(self._cell)  # tells what comes next
-            if self._is_filed:
-                return self._analyse(self._cell)
-            return self._advance(self._cell)
+            return self._work()
         except TransientError:
             raise
         except Exception as error:
@@ -119,6 +113,15 @@ class CellTrainable(tune.Trainable):
                 return {**result, "analysis_error": reason}
             self._todo.log.fail(reason, traceback.format_exc())
             return {**result, "error": reason}
+
+    def _work(self) -> dict[str, Any]:
+        if self._cell is None:
+            self._cell = self._open()
+            if self._is_filed:
+                return self._result(self._cell)  # tells what comes next
+        if self._is_filed:
+            return self._analyse(self._cell)
+        return self._advance(self._cell)
 
     def _advance(self, cell: Cell) -> dict[str, Any]:
         """Run the next stage; after the last one, close the cell."""

@@ -13,16 +13,16 @@ DEADLINE_SECONDS = 300
 
 
 class Command:
-    """A running `oclgrid run`, with every process that comes from it."""
+    """A running `oclgrid run`, or another command, with every process that comes from it."""
 
-    def __init__(self, folder: Path, store: str) -> None:
+    def __init__(self, folder: Path, store: str, command: str = "run") -> None:
         self.mark = f"OCLGRID_TEST_MARK={uuid.uuid4()}"
         key, value = self.mark.split("=")
         self._errors = folder / f"{store}-{value[:8]}.txt"
-        command = [sys.executable, "-m", "oclgrid.platform.cli", "run", "faults.yaml"]
+        start = [sys.executable, "-m", "oclgrid.platform.cli", command, "faults.yaml"]
         with self._errors.open("w") as errors:
             self._process = subprocess.Popen(
-                [*command, "--store", store],
+                [*start, "--store", store],
                 cwd=folder,
                 env={**os.environ, key: value},
                 stdout=subprocess.DEVNULL,

@@ -1,0 +1,115 @@
+"""A search in the store: its own run, the cells of its trials, and what is filed at the end."""
+
+import csv
+import io
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from oclgrid.platform.cell_log import MlflowCellLog
+from oclgrid.platform.provenance import provenance
+from oclgrid.platform.store import Store, now_ms
+from oclgrid.platform.study import Study, TrialRow
+from oclgrid.search_spaces.search import Search
+from oclgrid.search_spaces.space import Point
+from oclgrid.trainables.cell import Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Tells a worker which cells a trial has, from what ``SearchFiling.begin`` put down."""
+
+    search: Search
+    uri: str
+
+    def __call__(self, config: dict[str, Any]) -> list[Assignment]:
+        """Return the cells of the trial, in the order of its class orders."""
+        specs = self.search.cells(config["point"])
+        return [
+            Assignment(spec, MlflowCellLog(self.uri, run, spec), is_finished=is_finished)
+            for spec, (run, is_finished) in zip(specs, config["runs"], strict=True)
+        ]
+
+
+class SearchFiling:
+    """The search's own run, with a run for every cell of its trials below it."""
+
+    def __init__(self, search: Search, store: Store) -> None:
+        self.search, self.store = search, store
+        self._tags = provenance()
+        names = {"kind": "search", "search": search.name, "study": search.study}
+        self.run_id = store.find_or_create(search.name, **names)
+        self._runs: dict[int, list[str]] = {}
+        store.set_tags(self.run_id, self._tags)
+        store.set_status(self.run_id, "RUNNING")
+
+    def begin(self, number: int, point: Point) -> dict[str, Any]:
+        """Find or create the run of each cell of a trial; return what its workers need to know."""
+        specs = self.search.cells(point)
+        found = self.store.cells(specs)
+        own = {
+            "search": self.search.name,
+            "study": self.search.study,
+            "trial": str(number),
+            "pruned": "",
+        }
+        runs = []
+        for spec in specs:
+            if known := found.get(spec.cell_id):
+                self.store.set_tags(known.run_id, own)
+                runs.append((known.run_id, known.is_finished))
+            else:
+                tags = {**self._tags, **own}
+                run_id = self.store.create_cell(spec, parent=self.run_id, tags=tags)
+                runs.append((run_id, False))
+        self._runs[number] = [run_id for run_id, _ in runs]
+        return {"runs": runs}
+
+    def end(self, number: int, state: str) -> None:
+        """Leave no cell of a trial RUNNING that nobody works on any more."""
+        if state == "finished":
+            return
+        for run_id in self._runs[number]:
+            status = self.store.status(run_id)
+            if status == "RUNNING":
+                if state == "pruned":
+                    self.store.set_tags(run_id, {"pruned": f"in {self.search.study}"})
+                self.store.set_status(run_id, "KILLED")
+
+    def close(self, study: Study, pictures: dict[str, bytes], *, is_done: bool) -> None:
+        """File the trials and the pictures; say how the search stands."""
+        rows = study.rows()
+        for number in self._runs:
+            self.end(number, rows[number].state)
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "trials.csv").write_text(trials_csv(self.search, rows), "utf-8")
+            for name, content in pictures.items():
+                (Path(folder) / name).write_bytes(content)
+            self.store.client.log_artifacts(self.run_id, folder)
+        states = [row.state for row in rows]
+        counts = {f"trials_{s}": float(states.count(s)) for s in ("finished", "pruned", "failed")}
+        best = study.best()
+        numbers = {f"best_{k}": v for k, v in best[0].numbers.items()} if best else {}
+        self.store.log_numbers(self.run_id, {**counts, **numbers}, step=len(rows), at=now_ms())
+        chosen = {f"best.{k}": str(v) for k, v in best[0].point.items()} if best else {}
+        self.store.set_tags(self.run_id, chosen)
+        self.store.set_status(self.run_id, "FINISHED" if is_done else "KILLED")
+        study.set_filed()
+
+
+def trials_csv(search: Search, rows: list[TrialRow]) -> str:
+    """Return the trials as CSV; accuracies are fractions, empty fields are not known."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    parameters, numbers = list(search.space.ranges), ("E", "A", "F", "beta")
+    writer.writerow(
+        ["trial", "state", *parameters, *numbers, "steps", "of", "seconds", "cells", "error"]
+    )
+    for row in rows:
+        known = [f"{row.numbers[n]:.6f}" if n in row.numbers else "" for n in numbers]
+        point = [row.point.get(p, "") for p in parameters]
+        cost = [row.reached, search.steps, f"{row.seconds:.1f}"]
+        cells = " ".join(row.cells)
+        writer.writerow([row.number, row.state, *point, *known, *cost, cells, row.error])
+    return text.getvalue()

@@ -1,0 +1,113 @@
+"""Run a search: take up what is there, search on, file trials and pictures."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from oclgrid.platform.search_display import SearchDisplay
+from oclgrid.platform.session import Session, Surroundings, session
+from oclgrid.platform.study import Study, TrialRow, open_storage
+from oclgrid.search_spaces.search import Search
+from oclgrid.search_spaces.space import Point
+from oclgrid.trainables.schema import SpecError
+
+if TYPE_CHECKING:
+    from oclgrid.platform.search_filing import SearchFiling
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SearchOutcome:
+    """How a search stands."""
+
+    rows: list[TrialRow]
+    best: list[TrialRow]
+    """The best trial first; more than one only where no objective alone decides."""
+    failed: dict[int, str] = field(default_factory=dict)
+    """Why, by the trial's number."""
+    interrupted: int = 0
+    """Trials that went back to the queue."""
+
+    @property
+    def reference(self) -> TrialRow | None:
+        """The paper's point, once it is finished."""
+        return next((r for r in self.rows if r.number == 0 and r.state == "finished"), None)
+
+
+def run_search(
+    search: Search, place: Surroundings, display: SearchDisplay, *, address: str
+) -> SearchOutcome:
+    """Run trials until the budget is spent; return the trials and what went wrong.
+
+    Args:
+        search: What to search.
+        place: Where and with what.
+        display: Who is told.
+        address: Where the study is kept.
+    """
+    place.check(search.resources, [search.around], display)
+    with place.location.claimed():
+        with display.phase("opening the study"):
+            study = Study(search, open_storage(address))
+            study.prepare()
+        display.follow(study)
+        if study.is_filed and not study.queue_next():
+            display.say(f"all trials of {search.name} are there")
+            return SearchOutcome(rows=study.rows(), best=study.best())
+        return _run(study, place, display)
+
+
+def _run(study: Study, place: Surroundings, display: SearchDisplay) -> SearchOutcome:
+    search = study.search
+    display.say(f"study {search.study}: {len(study.rows())} trials are there")
+    trains = study.queue_next()
+    failed: dict[int, str] = {}
+    with session(place, search.resources, display, trains=trains) as held:
+        from oclgrid.platform.search_filing import SearchFiling
+
+        filing = SearchFiling(search, held.store)
+        if trains:
+            failed = _train(study, place, held, _Watcher(study, filing, display))
+        interrupted = study.put_back()
+        with display.phase("drawing and filing"):
+            from oclgrid.platform.study_plots import pictures
+
+            filing.close(study, pictures(study), is_done=not interrupted and not failed)
+    return SearchOutcome(
+        rows=study.rows(), best=study.best(), failed=failed, interrupted=interrupted
+    )
+
+
+def _train(study: Study, place: Surroundings, held: Session, watcher: "_Watcher") -> dict[int, str]:
+    from oclgrid.platform.search import search_points
+    from oclgrid.platform.search_filing import Assign
+    from oclgrid.trainables.cell import PointTrainable
+
+    assert held.cluster is not None
+    if study.search.budget.gpu_hours is not None and not held.asked.get("GPU"):
+        raise SpecError("budget.gpu_hours counts nothing: a trial has no GPU; use core_hours")
+    given = {"assign": Assign(study.search, held.store.uri), "data": str(place.data)}
+    slots = held.cluster.slots(held.asked)
+    with watcher.display.watching({}, {}, slots=slots, poll=held.cluster.progress):
+        return search_points(
+            held.cluster, study, watcher, trainable=PointTrainable, given=given, asked=held.asked
+        )
+
+
+class _Watcher:
+    """Files what happens to trials, and shows it."""
+
+    def __init__(self, study: Study, filing: "SearchFiling", display: SearchDisplay) -> None:
+        self._search, self._filing, self.display = study.search, filing, display
+
+    def begin(self, number: int, point: Point) -> dict[str, Any]:
+        self.display.begin(number, point, self._search)
+        return self._filing.begin(number, point)
+
+    def result(self, result: dict[str, Any]) -> None:
+        self.display.result(result)
+
+    def retry(self, number: int) -> None:
+        self.display.lost(number)
+
+    def end(self, number: int, state: str) -> None:
+        self._filing.end(number, state)
+        self.display.end(number, state)

@@ -1,0 +1,73 @@
+"""Kill a search twice, start it again: as many trials as asked, none lost, doubled or stuck."""
+
+import csv
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+from oclgrid.platform.study import Study, open_storage
+from oclgrid.search_spaces.search import read_search
+
+pytestmark = pytest.mark.slow
+
+TRIALS, ORDERS = 4, 2
+SEARCH = f"""
+search: faults
+space: sdaf-lambda-tau
+cell: {{dataset: digits, memory: 20, method: sdaf, orders: {ORDERS}, stream_fraction: 0.05}}
+budget: {{trials: {TRIALS}}}
+"""
+
+
+def test_a_search_killed_twice_ends_whole(
+    tmp_path: Path, start: Callable[[Path, str, str], Any]
+) -> None:
+    (tmp_path / "faults.yaml").write_text(SEARCH)
+    killed = []
+    for said in ("trial 0 order 0", "trial 0 order 1"):
+        command = start(tmp_path, "store", "tune")
+        command.until_said(f"{said} (lambda 1.5, tau_w 0.5): stage 2 of 5")
+        os.kill(command.pid, signal.SIGKILL)
+        command.wait()
+        killed.append(command)
+    last = start(tmp_path, "store", "tune")
+    assert last.wait() == 0, last.said()
+    for command in (*killed, last):
+        command.assert_nothing_left()
+
+    search = read_search(str(tmp_path / "faults.yaml"))
+    rows = Study(search, open_storage(f"sqlite:///{tmp_path / 'store' / 'optuna.db'}")).rows()
+    assert [r.number for r in rows] == list(range(TRIALS))
+    assert {r.state for r in rows} <= {"finished", "pruned"}
+    assert rows[0].point == search.space.reference
+    assert rows[0].state == "finished"
+    assert len({tuple(r.point.values()) for r in rows}) == TRIALS
+    for row in rows:
+        assert list(row.steps) == list(range(1, row.reached + 1))
+
+    client = MlflowClient(f"sqlite:///{tmp_path / 'store' / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("oclgrid")
+    assert experiment is not None
+    runs = client.search_runs([experiment.experiment_id])
+    assert "RUNNING" not in {r.info.status for r in runs}
+    cells = [r for r in runs if r.data.tags["kind"] == "cell"]
+    ids = Counter(r.data.tags["cell_id"] for r in cells)
+    assert set(ids) == {cell for row in rows for cell in row.cells}
+    assert set(ids.values()) == {1}
+    assert {r.data.tags["protocol"] for r in cells} == {"validation"}
+    for run in cells:
+        steps = [m.step for m in client.get_metric_history(run.info.run_id, "A")]
+        assert steps == list(range(1, len(steps) + 1))
+
+    (own,) = (r for r in runs if r.data.tags["kind"] == "search")
+    path = client.download_artifacts(own.info.run_id, "trials.csv", str(tmp_path))
+    told = list(csv.DictReader(Path(path).open()))
+    assert [t["state"] for t in told] == [r.state for r in rows]
+    files = {f.path for f in client.list_artifacts(own.info.run_id)}
+    assert {"history.png", "slice.png", "intermediate_values.png"} <= files
