@@ -40,7 +40,6 @@ class SearchFiling:
         self._tags = provenance()
         names = {"kind": "search", "search": search.name, "study": search.study}
         self.run_id = store.find_or_create(search.name, **names)
-        self._runs: dict[int, list[str]] = {}
         store.set_tags(self.run_id, self._tags)
         store.set_status(self.run_id, "RUNNING")
 
@@ -63,25 +62,23 @@ class SearchFiling:
                 tags = {**self._tags, **own}
                 run_id = self.store.create_cell(spec, parent=self.run_id, tags=tags)
                 runs.append((run_id, False))
-        self._runs[number] = [run_id for run_id, _ in runs]
         return {"runs": runs}
 
-    def end(self, number: int, state: str) -> None:
+    def end(self, point: Point, state: str) -> None:
         """Leave no cell of a trial RUNNING that nobody works on any more."""
         if state == "finished":
             return
-        for run_id in self._runs[number]:
-            status = self.store.status(run_id)
-            if status == "RUNNING":
+        for run in self.store.cells(self.search.cells(point)).values():
+            if run.status == "RUNNING":
                 if state == "pruned":
-                    self.store.set_tags(run_id, {"pruned": f"in {self.search.study}"})
-                self.store.set_status(run_id, "KILLED")
+                    self.store.set_tags(run.run_id, {"pruned": f"in {self.search.study}"})
+                self.store.set_status(run.run_id, "KILLED")
 
     def close(self, study: Study, pictures: dict[str, bytes], *, is_done: bool) -> None:
         """File the trials and the pictures; say how the search stands."""
         rows = study.rows()
-        for number in self._runs:
-            self.end(number, rows[number].state)
+        for row in rows:
+            self.end(row.point, row.state)
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "trials.csv").write_text(trials_csv(self.search, rows), "utf-8")
             for name, content in pictures.items():

@@ -63,6 +63,8 @@ def _run(study: Study, place: Surroundings, display: SearchDisplay) -> SearchOut
     with session(place, search.resources, display, trains=trains) as held:
         from oclgrid.platform.search_filing import SearchFiling
 
+        if trains and search.budget.gpu_hours is not None and not held.asked.get("GPU"):
+            raise SpecError("budget.gpu_hours counts nothing: a trial has no GPU; use core_hours")
         filing = SearchFiling(search, held.store)
         if trains:
             failed = _train(study, place, held, _Watcher(study, filing, display))
@@ -82,8 +84,6 @@ def _train(study: Study, place: Surroundings, held: Session, watcher: "_Watcher"
     from oclgrid.trainables.cell import PointTrainable
 
     assert held.cluster is not None
-    if study.search.budget.gpu_hours is not None and not held.asked.get("GPU"):
-        raise SpecError("budget.gpu_hours counts nothing: a trial has no GPU; use core_hours")
     given = {"assign": Assign(study.search, held.store.uri), "data": str(place.data)}
     slots = held.cluster.slots(held.asked)
     with watcher.display.watching({}, {}, slots=slots, poll=held.cluster.progress):
@@ -97,8 +97,10 @@ class _Watcher:
 
     def __init__(self, study: Study, filing: "SearchFiling", display: SearchDisplay) -> None:
         self._search, self._filing, self.display = study.search, filing, display
+        self._points: dict[int, Point] = {}
 
     def begin(self, number: int, point: Point) -> dict[str, Any]:
+        self._points[number] = point
         self.display.begin(number, point, self._search)
         return self._filing.begin(number, point)
 
@@ -109,5 +111,5 @@ class _Watcher:
         self.display.lost(number)
 
     def end(self, number: int, state: str) -> None:
-        self._filing.end(number, state)
+        self._filing.end(self._points[number], state)
         self.display.end(number, state)

@@ -174,10 +174,6 @@ class Store:
         """Set what the UI shows as a run's description."""
         self.client.set_tag(run_id, NOTE, text[:5000])
 
-    def status(self, run_id: str) -> str:
-        """Return the status of a run."""
-        return str(self.client.get_run(run_id).info.status)
-
     def set_status(self, run_id: str, status: str) -> None:
         """Set the status of a run: RUNNING, FINISHED, FAILED or KILLED."""
         if status == "RUNNING":

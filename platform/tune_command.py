@@ -35,14 +35,11 @@ def tune(options: Any) -> int:
 
 
 def _tune(search: "Search", place: "Surroundings", options: Any) -> int:
-    from oclgrid.platform.location import check_writable
     from oclgrid.platform.search_display import SearchDisplay
     from oclgrid.platform.search_run import run_search
     from oclgrid.platform.study import study_address
 
     address = study_address(place.location, options.study_storage)
-    if place.location.folder is not None:
-        check_writable(place.location.folder)
     display = SearchDisplay()
     outcome = run_search(search, place, display, address=address)
     print(standing(search, outcome), end="")

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
+from oclgrid.platform.location import Location
+from oclgrid.platform.reading import open_source
 from oclgrid.platform.study import Study, open_storage
 from oclgrid.search_spaces.search import read_search
 
@@ -66,8 +68,10 @@ def test_a_search_killed_twice_ends_whole(
         assert steps == list(range(1, len(steps) + 1))
 
     (own,) = (r for r in runs if r.data.tags["kind"] == "search")
-    path = client.download_artifacts(own.info.run_id, "trials.csv", str(tmp_path))
-    told = list(csv.DictReader(Path(path).open()))
+    source = open_source(Location(tmp_path / "store", None))
+    content = source.artifact(own.info.run_id, "trials.csv")
+    assert content is not None
+    told = csv.DictReader(content.decode().splitlines())
     assert [t["state"] for t in told] == [r.state for r in rows]
-    files = {f.path for f in client.list_artifacts(own.info.run_id)}
-    assert {"history.png", "slice.png", "intermediate_values.png"} <= files
+    for picture in ("history.png", "slice.png", "intermediate_values.png"):
+        assert source.artifact(own.info.run_id, picture)
