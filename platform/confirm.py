@@ -1,11 +1,13 @@
 """Confirm a search: its winner against the paper's point on the test protocol, order by order."""
 
-import statistics
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from oclgrid.platform import comparing, table
+from oclgrid.platform.comparing import by_order
 from oclgrid.platform.results import NUMBERS, CellRun
 from oclgrid.platform.study import TrialRow
+from oclgrid.platform.table_formats import SHOWN
 from oclgrid.search_spaces.search import Search
 from oclgrid.search_spaces.sweep import Sweep
 from oclgrid.trainables.spec import CellSpec
@@ -47,25 +49,20 @@ def confirmation(search: Search, best: TrialRow) -> Confirmation:
     return Confirmation(sweep, labels)
 
 
-def told(chosen: Confirmation, found: dict[str, CellRun], number: int) -> str:
-    """Return the differences in words: each number's by class order, their mean, and n."""
-    best, paper = chosen.sweep.cells[:ORDERS], chosen.sweep.cells[ORDERS:]
-    pairs = [
-        (found[a.cell_id], found[b.cell_id])
-        for a, b in zip(best, paper, strict=True)
-        if all(c.cell_id in found and found[c.cell_id].is_finished for c in (a, b))
-    ]
-    if not pairs:
-        return "no class order is finished for both points yet\n"
-    lines = [
-        f"trial {number} minus the paper's point, test protocol, n = {len(pairs)} class orders"
-    ]
-    shown: dict[str, Callable[[float], str]] = {
-        name: (lambda d: f"{100 * d:+.1f} %") if name in ("E", "A") else (lambda d: f"{d:+.3f}")
+def told(chosen: Confirmation, found: Mapping[str, CellRun], number: int) -> str:
+    """Return the winner minus the paper's point in every number, paired over class orders."""
+    best, paper = table.rows(chosen.sweep.cells, found)
+    made = [
+        comparing.pair_up(best, paper, by_order(chosen.sweep, found, name), number=name)
         for name in NUMBERS
-    }
-    for name in NUMBERS:
-        gaps = [a.numbers[name] - b.numbers[name] for a, b in pairs]
-        each = ", ".join(map(shown[name], gaps))
-        lines.append(f"  {name:4} mean {shown[name](statistics.fmean(gaps))}  (by order: {each})")
+    ]
+    if not made[0].orders:
+        return "no class order is finished for both points yet\n"
+    orders = ", ".join(map(str, made[0].orders))
+    lines = [f"trial {number} minus the paper's point, test protocol, class orders {orders}:"]
+    for c in made:
+        scale, digits = SHOWN[c.number]
+        unit = " %" if scale == 100 else ""
+        each = ", ".join(f"{scale * d:+.{digits}f}" for d in c.differences)
+        lines.append(f"  {c.number:4} mean {scale * c.mean:+.{digits}f}{unit} ({each})")
     return "\n".join(lines) + "\n"

@@ -27,8 +27,8 @@ class Assign:
         """Return the cells of the trial, in the order of its class orders."""
         specs = self.search.cells(config["point"])
         return [
-            Assignment(spec, MlflowCellLog(self.uri, run, spec), is_finished=is_finished)
-            for spec, (run, is_finished) in zip(specs, config["runs"], strict=True)
+            Assignment(spec, MlflowCellLog(self.uri, run_id, spec))
+            for spec, run_id in zip(specs, config["runs"], strict=True)
         ]
 
 
@@ -57,11 +57,10 @@ class SearchFiling:
         for spec in specs:
             if known := found.get(spec.cell_id):
                 self.store.set_tags(known.run_id, own)
-                runs.append((known.run_id, known.is_finished))
+                runs.append(known.run_id)
             else:
                 tags = {**self._tags, **own}
-                run_id = self.store.create_cell(spec, parent=self.run_id, tags=tags)
-                runs.append((run_id, False))
+                runs.append(self.store.create_cell(spec, parent=self.run_id, tags=tags))
         return {"runs": runs}
 
     def end(self, point: Point, state: str) -> None:

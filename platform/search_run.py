@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from oclgrid.platform.search_display import SearchDisplay
 from oclgrid.platform.session import Session, Surroundings, session
 from oclgrid.platform.study import Study, TrialRow, open_storage
-from oclgrid.search_spaces.search import Search
+from oclgrid.search_spaces.search import Search, on_data
 from oclgrid.search_spaces.space import Point
 from oclgrid.trainables.schema import SpecError
 
@@ -44,6 +44,7 @@ def run_search(
         address: Where the study is kept.
     """
     place.check(search.resources, [search.around], display)
+    search = on_data(search, place.data)
     with place.location.claimed():
         with display.phase("opening the study"):
             study = Study(search, open_storage(address))
@@ -81,7 +82,7 @@ def _run(study: Study, place: Surroundings, display: SearchDisplay) -> SearchOut
 def _train(study: Study, place: Surroundings, held: Session, watcher: "_Watcher") -> dict[int, str]:
     from oclgrid.platform.search import search_points
     from oclgrid.platform.search_filing import Assign
-    from oclgrid.trainables.cell import PointTrainable
+    from oclgrid.trainables.point import PointTrainable
 
     assert held.cluster is not None
     given = {"assign": Assign(study.search, held.store.uri), "data": str(place.data)}

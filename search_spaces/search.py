@@ -13,6 +13,7 @@ from oclgrid.search_spaces.space import Choice, Float, Int, Point, Range, Space
 from oclgrid.search_spaces.sweep import Resources
 from oclgrid.search_spaces.yaml_file import read_yaml
 from oclgrid.trainables.datasets import dataset
+from oclgrid.trainables.decoded import UNDECODED, known_digest
 from oclgrid.trainables.registry import find
 from oclgrid.trainables.schema import SpecError, build, shown, unknown
 from oclgrid.trainables.spec import CellSpec, MethodConfig
@@ -238,6 +239,15 @@ def parse_search(data: object, *, where: str) -> Search:
         pruning=pruning or None,
         resources=content.resources,
     )
+
+
+def on_data(search: Search, root: Path) -> Search:
+    """Return the search around a cell of the data decoded below a folder, as ``sweep.on_data``."""
+    around = search.around
+    if around.data_digest != UNDECODED:
+        return search
+    digest = known_digest(dataset(around.dataset), root)
+    return replace(search, around=replace(around, data_digest=digest))
 
 
 def _config(cell: Around, overrides: object) -> MethodConfig:
