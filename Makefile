@@ -31,7 +31,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 quickstart: $(INSTALLED)
 	@$(BIN)/oclgrid run quickstart
-	@echo "Compare the runs in the MLflow UI: $(BIN)/oclgrid ui, then open http://127.0.0.1:5000"
+	@echo "All of it on one page: $(BIN)/oclgrid report quickstart; in the MLflow UI: $(BIN)/oclgrid ui quickstart"
 
 check: $(INSTALLED)
 	$(BIN)/ruff check .

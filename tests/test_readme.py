@@ -54,8 +54,9 @@ def run(command: str, folder: Path, code: int = 0) -> str:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("readme")
-    (sweep,) = [text for language, text in blocks() if language == "yaml"]
+    sweep, search = [text for language, text in blocks() if language == "yaml"]
     (folder / "my-first.yaml").write_text(sweep)
+    (folder / "my-search.yaml").write_text(search)
     return folder
 
 
@@ -93,13 +94,39 @@ def test_the_sweep_file_plans_runs_and_makes_a_table(folder: Path) -> None:
     assert (folder / "oclgrid-store" / "server.log").read_bytes() == server_log  # none started
 
 
+def test_results_are_printed_compared_and_taken_home(folder: Path) -> None:
+    run("oclgrid table my-first.yaml --format latex --output my-first.tex", folder)
+    assert r"\toprule" in (folder / "my-first.tex").read_text()
+    compared = run("oclgrid compare my-first.yaml sdaf er", folder)
+    assert compared.count("| digits") == 2
+    run("oclgrid export my-first.yaml --to results", folder)
+    taken = run("oclgrid table my-first.yaml --from results/cells.parquet", folder)
+    assert taken == run("oclgrid table my-first.yaml", folder)
+
+
+def test_the_report_holds_the_analyses_asked_for(folder: Path) -> None:
+    assert "oclgrid report quickstart" in commands()
+    run("oclgrid report my-first.yaml", folder)
+    page = (folder / "my-first.html").read_text()
+    assert 'id="cka"' in page
+    assert 'id="ood"' in page
+
+
+def test_a_search_finds_a_point_and_confirms_it(folder: Path) -> None:
+    found = run("oclgrid tune my-search.yaml", folder)
+    assert "no test image was used" in found
+    assert "| paper |" in found
+    again = run("oclgrid tune my-search.yaml --confirm", folder)
+    assert "paper's point" in again
+
+
 def test_the_ui_serves_the_runs_until_it_is_stopped(folder: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    assert "oclgrid ui" in commands()
+    assert "oclgrid ui quickstart" in commands()
     ui = subprocess.Popen(
-        [sys.executable, "-m", "oclgrid.platform.cli", "ui", "--port", str(port)],
+        [sys.executable, "-m", "oclgrid.platform.cli", "ui", "my-first.yaml", "--port", str(port)],
         cwd=folder,
         stdout=subprocess.PIPE,
         text=True,
