@@ -15,7 +15,7 @@ from pathlib import Path
 from oclgrid.platform.environment import ENVIRONMENT
 from oclgrid.trainables.schema import SpecError
 
-START_SECONDS = 120.0
+START_SECONDS = 300.0
 HOST = "127.0.0.1"
 
 
