@@ -1,0 +1,136 @@
+"""A point runs its cells one after the other and tells every stage, however often it is resumed."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from oclgrid.search_spaces.sweep import parse_sweep
+from oclgrid.trainables.analysis import Analysis, Findings
+from oclgrid.trainables.cell import Assignment, Filed
+from oclgrid.trainables.datasets import data_root
+from oclgrid.trainables.loop import Progress, StageRecord
+from oclgrid.trainables.point import PointTrainable
+from oclgrid.trainables.predictor import Predictor
+from oclgrid.trainables.spec import CellSpec
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def specs() -> tuple[CellSpec, ...]:
+    grid = {"dataset": "digits", "memory": 10, "orders": 2, "method": "er"}
+    cells = {**grid, "protocol": "validation", "stream_fraction": 0.05}
+    return parse_sweep({"sweep": "point", "cells": cells}, where="test").cells
+
+
+class Shelf:
+    """A log in memory that outlives attempts."""
+
+    def __init__(self) -> None:
+        self.kept: list[bytes] = []
+        self.calls: list[str] = []
+
+    def filed(self) -> Filed:
+        return Filed(is_finished="finish" in self.calls, analyses={})
+
+    def begin(self) -> None:
+        self.calls.append("begin")
+
+    def checkpoints(self) -> Iterator[bytes]:
+        return reversed(self.kept)
+
+    def checkpoint(self, stage: int) -> bytes | None:
+        return self.kept[stage - 1]
+
+    def stage_done(self, records: list[StageRecord], checkpoint: bytes | None) -> None:
+        if checkpoint is not None:
+            self.kept.append(checkpoint)
+            self.calls.append(f"stage {records[-1].stage}")
+
+    def progress(self, progress: Progress) -> None:
+        pass
+
+    def finish(self, records: list[StageRecord], predictor: Predictor) -> None:
+        self.calls.append("finish")
+
+    def analysed(self, analysis: Analysis, findings: Findings, *, stage: int) -> None:
+        raise AssertionError
+
+    def analyses_ended(self, failed: dict[str, str]) -> None:
+        raise AssertionError
+
+    def fail(self, reason: str, details: str) -> None:
+        self.calls.append(reason)
+
+
+def attempt(shelves: list[Shelf], cells: tuple[CellSpec, ...] | None = None) -> PointTrainable:
+    """Return an attempt at the point, outside of Ray."""
+    work = [Assignment(c, s) for c, s in zip(cells or specs(), shelves, strict=True)]
+
+    class Point(PointTrainable):
+        def setup(self, config: dict[str, Any]) -> None:  # type: ignore[override]
+            super().setup(config, lambda _: work, None, str(data_root()))
+
+        def _report(self, progress: Progress) -> None:
+            pass
+
+    return Point({})
+
+
+def told(point: PointTrainable, steps: int) -> list[dict[str, Any]]:
+    kept = ("cell_id", "stage", "step", "A", "mean_A", "mean_F", "cell_done", "point_done")
+    return [{k: r[k] for k in kept if k in r} for r in (point.step() for _ in range(steps))]
+
+
+@pytest.fixture(scope="module")
+def unbroken(one_thread: None) -> list[dict[str, Any]]:
+    return told(attempt([Shelf(), Shelf()]), 10)
+
+
+def test_a_point_is_the_mean_of_its_class_orders(unbroken: list[dict[str, Any]]) -> None:
+    first, second = (c.cell_id for c in specs())
+    assert [r["cell_id"] for r in unbroken] == [first] * 5 + [second] * 5
+    assert [r["stage"] for r in unbroken] == [1, 2, 3, 4, 5] * 2
+    assert [r["step"] for r in unbroken] == list(range(1, 11))
+    assert [r["point_done"] for r in unbroken] == [False] * 9 + [True]
+    assert unbroken[4]["mean_A"] == unbroken[4]["A"]
+    for i in range(5, 10):
+        assert unbroken[i]["mean_A"] == pytest.approx((unbroken[4]["A"] + unbroken[i]["A"]) / 2)
+    assert "mean_F" not in unbroken[0]  # nothing can be forgotten in the first stage
+    assert unbroken[5]["mean_F"] == unbroken[4]["mean_F"]
+
+
+@pytest.mark.parametrize("steps", [0, 3, 5, 7, 10])
+def test_a_resumed_point_tells_all_its_stages_and_trains_none_twice(
+    steps: int, unbroken: list[dict[str, Any]]
+) -> None:
+    shelves = [Shelf(), Shelf()]
+    assert told(attempt(shelves), steps) == unbroken[:steps]
+    assert told(attempt(shelves), 10) == unbroken
+    for shelf in shelves:
+        whole = [*(f"stage {stage}" for stage in range(1, 6)), "finish"]
+        assert [call for call in shelf.calls if call != "begin"] == whole
+
+
+def test_a_cell_killed_before_it_was_closed_is_closed(unbroken: list[dict[str, Any]]) -> None:
+    shelves = [Shelf(), Shelf()]
+    told(attempt(shelves), 5)
+    shelves[0].calls.remove("finish")
+    assert told(attempt(shelves), 10) == unbroken
+    assert shelves[0].calls[-1] == "finish"
+
+
+def test_a_diverging_cell_ends_the_point_with_the_reason() -> None:
+    cells = tuple(
+        replace(c, method=replace(c.method, learning_rate=100.0, updates_per_batch=50))
+        for c in specs()
+    )
+    shelves = [Shelf(), Shelf()]
+    point = attempt(shelves, cells)
+    result = point.step()
+    while not result["done"]:
+        result = point.step()
+    assert result["error"].startswith("DivergedError")
+    assert shelves[0].calls[-1] == result["error"]
+    assert shelves[1].calls == []
