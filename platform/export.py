@@ -22,7 +22,7 @@ MEASURED = (*NUMBERS, *SECONDS, "trained_images")
 IDENTITY = ("cell_id", "group_id", "sweep", "dataset", "data_digest", "memory", "order", "seed",
             "method", "protocol", "stream_fraction", "spec_version")  # fmt: skip
 ORIGIN = ("commit", "run_id", "finished_at_ms")
-TRACED = ("version.", "hardware.")
+TRACED = ("version.", "hardware.", "analysis.")
 """Prefixes of the tags that go with a row."""
 Row = dict[str, Any]
 

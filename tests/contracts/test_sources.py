@@ -100,5 +100,8 @@ def test_a_database_of_another_version_is_left_to_mlflow(
     assert source.artifact(run_id, "some/file.txt") == b"text 0"
 
 
-def test_the_database_of_the_installed_mlflow_is_one_we_can_read(store_folder: Path) -> None:
+def test_the_database_of_the_installed_mlflow_is_one_we_can_read(
+    server_uri: str, store_folder: Path
+) -> None:
+    assert server_uri
     Folder(store_folder)

@@ -55,7 +55,13 @@ def run(run_id: str, *, end_accuracy: float = 0.5, status: str = "FINISHED") -> 
         numbers={**numbers, **seconds, "live/loss": 1.5},
         error="",
         ended_at_ms=1_700_000_000_000,
-        tags={"commit": "c0ffee", "version.torch": "2", "hardware.cpu": "x", "cell_id": "-"},
+        tags={
+            "commit": "c0ffee",
+            "version.torch": "2",
+            "hardware.cpu": "x",
+            "cell_id": "-",
+            "analysis.cka": "digest",
+        },
     )
 
 
@@ -146,6 +152,7 @@ def test_what_was_exported_is_read_back(tmp_path: Path) -> None:
     del numbers["live/loss"], numbers["stage"]
     assert found[cell_id].numbers == numbers
     assert found[cell_id].is_finished
+    assert found[cell_id].tags["analysis.cka"] == "digest"
     assert export.stage_accuracies([f"run {cell_id}"]) == {f"run {cell_id}": STAGES}
 
 
