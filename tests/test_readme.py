@@ -163,3 +163,12 @@ def test_the_table_shown_is_of_the_quickstart_as_it_is_now() -> None:
         (str(m), k) for m in preset["cells"]["memory"] for k in preset["cells"]["method"]
     ]
     assert {cells[3].strip() for cells in shown} == {str(preset["cells"]["orders"])}
+
+
+def test_the_tenth_of_cifar10_shown_is_what_was_exported() -> None:
+    told = run("oclgrid table cifar10-tenth --from results/cells.parquet --no-seconds", ROOT)
+    table = told.split("\n\n")[0]
+    assert table in (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1:-1] for line in table.splitlines()]
+    ours = ["|".join(["", *row[:5], *row[8:], ""]) for row in rows]
+    assert "\n".join(ours) in README
