@@ -12,7 +12,7 @@ from ray.tune.search import Searcher
 from ray.tune.search.optuna import OptunaSearch
 
 from oclgrid.platform.launch import Cluster
-from oclgrid.platform.study import Study, TrialRow, sampler, suggest
+from oclgrid.platform.study import STATES, Study, TrialRow, sampler, suggest
 from oclgrid.search_spaces.search import SMALLER_IS_BETTER, Search
 from oclgrid.search_spaces.space import Point, Value
 
@@ -133,29 +133,27 @@ class PointSearch(OptunaSearch):
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
         """Close a trial: finished, pruned by the scheduler, failed, or back to the queue."""
-        trial = self._ot_trials[trial_id]
+        trial, result, values = self._ot_trials[trial_id], result or {}, None
         del self._points[trial_id]
-        reason = "lost its worker too often" if error or result is None else result.get("error", "")
-        if result and "step" in result:
+        if "step" in result:
             self._note(trial, result)
+        reason = "lost its worker too often" if error else result.get("error", "")
         if reason:
             trial.set_user_attr("error", reason)
-        if reason and not reason.startswith("DivergedError"):
-            self.failed[trial.number] = reason
-            state = TrialState.FAIL
-        elif reason or not (result and result.get("point_done")):
-            if not reason and self._ledger.is_spent:
-                self._queue.put_back(trial.number)
-                self._watcher.end(trial.number, "waiting")
-                return
-            state = TrialState.PRUNED  # to diverge is to be worse than any: samplers should know
-        else:
+        if result.get("point_done") and not reason:
             state = TrialState.COMPLETE
-        is_whole = state is TrialState.COMPLETE and result is not None
-        values = [result[m] for m in metric_names(self._search)] if is_whole and result else None
+            values = [result[name] for name in metric_names(self._search)]
+        elif reason and not reason.startswith("DivergedError"):
+            state = TrialState.FAIL
+            self.failed[trial.number] = reason
+        elif not reason and self._ledger.is_spent:
+            self._queue.put_back(trial.number)
+            self._watcher.end(trial.number, "waiting")
+            return
+        else:
+            state = TrialState.PRUNED  # to diverge is to be worse than any: samplers should know
         self._study.tell(trial, values, state=state)
-        names = {TrialState.COMPLETE: "finished", TrialState.PRUNED: "pruned"}
-        self._watcher.end(trial.number, names.get(state, "failed"))
+        self._watcher.end(trial.number, STATES[state])
 
     def save(self, checkpoint_path: str) -> None:
         """Write nothing: the study lasts, Tune's snapshots are never restored."""

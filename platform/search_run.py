@@ -26,11 +26,6 @@ class SearchOutcome:
     interrupted: int = 0
     """Trials that went back to the queue."""
 
-    @property
-    def reference(self) -> TrialRow | None:
-        """The paper's point, once it is finished."""
-        return next((r for r in self.rows if r.number == 0 and r.state == "finished"), None)
-
 
 def run_search(
     search: Search, place: Surroundings, display: SearchDisplay, *, address: str

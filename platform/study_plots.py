@@ -34,7 +34,9 @@ def pictures(study: Study) -> dict[str, bytes]:
         made["parallel_coordinates.png"] = _parallel(search, finished)
     for a, b in _pairs(search, importances):
         having = [r for r in rows if a in r.point and b in r.point]
-        if sum(r.state == "finished" for r in having) >= 4:
+        dots = np.array([[r.point[a], r.point[b]] for r in having if r.state == "finished"])
+        # A surface needs some points, and not all on one line.
+        if len(dots) >= 4 and np.linalg.matrix_rank(dots - dots.mean(axis=0)) == 2:
             made[f"contour_{a}_{b}.png"] = _contour(search, having, (a, b))
     return made
 
@@ -62,13 +64,17 @@ def _label(search: Search, objective: str | None = None) -> str:
     return f"validation {objective or search.objectives[0]} ({orders})"
 
 
+def _is_paper(search: Search, row: TrialRow) -> bool:
+    return row.point == search.space.reference
+
+
 def _history(search: Search, rows: list[TrialRow]) -> bytes:
     """Each trial by number, and the best so far."""
     keep = np.minimum if search.objectives[0] in SMALLER_IS_BETTER else np.maximum
 
     def draw(figure: Any) -> None:
         axes = _axes(figure)
-        _scatter(axes, rows, lambda row: row.number)
+        _scatter(search, axes, rows, lambda row: row.number)
         done = [r for r in rows if r.state == "finished"]
         best = keep.accumulate([r.values[0] for r in done])
         axes.step([r.number for r in done], best, where="post", c=BLUE, lw=1.2, label="best so far")
@@ -79,15 +85,17 @@ def _history(search: Search, rows: list[TrialRow]) -> bytes:
     return _picture(7, 4.2, draw)
 
 
-def _scatter(axes: Any, rows: Sequence[TrialRow], x: Callable[[TrialRow], Any]) -> None:
+def _scatter(
+    search: Search, axes: Any, rows: Sequence[TrialRow], x: Callable[[TrialRow], Any]
+) -> None:
     """Draw finished trials as dots, the paper's point as a star, pruned ones on the floor.
 
     A pruned trial's value is of an early stage and cannot be compared with the others'.
     """
-    done = [r for r in rows if r.state == "finished" and r.number != 0]
+    done = [r for r in rows if r.state == "finished" and not _is_paper(search, r)]
     axes.scatter([x(r) for r in done], [r.values[0] for r in done], c=BLUE, s=32, label="finished")
     for row in rows:
-        if row.number == 0 and row.state == "finished":
+        if row.state == "finished" and _is_paper(search, row):
             axes.scatter(
                 x(row), row.values[0], marker="*", c=ORANGE, s=150, zorder=3, label="paper's point"
             )
@@ -136,7 +144,7 @@ def _slice(search: Search, rows: list[TrialRow]) -> bytes:
             axes = _axes(figure, lines, columns, i + 1, sharey=first)
             first = first or axes
             having = [r for r in rows if name in r.point]
-            _scatter(axes, having, lambda r, n=name, g=range_: _place(g, r.point[n]))  # type: ignore[misc]
+            _scatter(search, axes, having, lambda r, n=name, g=range_: _place(g, r.point[n]))  # type: ignore[misc]
             _scale(axes, "x", name, range_)
             if i % columns == 0:
                 axes.set_ylabel(_label(search))
@@ -165,9 +173,10 @@ def _steps(search: Search, rows: list[TrialRow]) -> bytes:
 
     def draw(figure: Any) -> None:
         axes = _axes(figure)
-        for row in sorted(rows, key=lambda r: (r.state == "finished", r.number == 0)):
-            colour = ORANGE if row.number == 0 else BLUE if row.state == "finished" else GREY
-            look = {"c": colour, "lw": 2.2 if row.number == 0 else 1.1, "marker": ".", "ms": 5}
+        for row in sorted(rows, key=lambda r: (r.state == "finished", _is_paper(search, r))):
+            is_paper = _is_paper(search, row)
+            colour = ORANGE if is_paper else BLUE if row.state == "finished" else GREY
+            look = {"c": colour, "lw": 2.2 if is_paper else 1.1, "marker": ".", "ms": 5}
             axes.plot(list(row.steps), list(row.steps.values()), **look)
         for colour, name in ((ORANGE, "paper's point"), (BLUE, "finished"), (GREY, "pruned")):
             axes.plot([], [], c=colour, label=name)
@@ -233,8 +242,10 @@ def _contour(search: Search, rows: list[TrialRow], names: tuple[str, str]) -> by
             if row.state == "pruned":
                 axes.scatter(*places[row.number], marker="x", c=GREY, s=26)
         axes.scatter([], [], marker="x", c=GREY, s=26, label="pruned")
-        axes.scatter(*places[0], marker="*", c=ORANGE, ec="white", s=220, zorder=4,
-                     label="paper's point")  # fmt: skip
+        if all(n in search.space.reference for n in names):
+            paper = [float(search.space.reference[n]) for n in names]
+            axes.scatter(*paper, marker="*", c=ORANGE, ec="white", s=220, zorder=4,
+                         label="paper's point")  # fmt: skip
         axes.legend(fontsize=8)
         axes.set_title(f"{search.name}: {names[0]} and {names[1]}\n(dots: finished trials)")
         figure.colorbar(filled, label=_label(search))
@@ -290,7 +301,8 @@ def _parallel(search: Search, rows: list[TrialRow]) -> bytes:
                 _height(search.space.ranges[n], row.point[n]) if n in row.point else np.nan
                 for n in names
             ]
-            look = {"lw": 2.4, "ls": "--"} if row.number == 0 else {"lw": 1.4, "ls": "-"}
+            is_paper = _is_paper(search, row)
+            look = {"lw": 2.4, "ls": "--"} if is_paper else {"lw": 1.4, "ls": "-"}
             at = [*heights, float(norm(row.values[0]))]
             axes.plot(at, c=mapper.to_rgba(np.array(row.values[0])), marker=".", **look)
         axes.axvline(len(names), c=GREY, lw=0.8)

@@ -82,8 +82,10 @@ def standing(search: "Search", outcome: "SearchOutcome") -> str:
     if outcome.best:
         lines.append(f"on validation data, {orders}; no test image was used:")
         named = [("best" if i == 0 else "", row) for i, row in enumerate(outcome.best)]
-        if outcome.reference is not None:
-            named.append(("paper", outcome.reference))
+        done = (row for row in outcome.rows if row.state == "finished")
+        paper = next((row for row in done if row.point == search.space.reference), None)
+        if paper is not None:
+            named.append(("paper", paper))
         names = [p for p in search.space.ranges if any(p in row.point for _, row in named)]
         table = [["point", "trial", *names, *(f"{o}" for o in search.objectives)]]
         for label, row in named:

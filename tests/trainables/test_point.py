@@ -101,7 +101,7 @@ def test_a_point_is_the_mean_of_its_class_orders(unbroken: list[dict[str, Any]])
     assert unbroken[5]["mean_F"] == unbroken[4]["mean_F"]
 
 
-@pytest.mark.parametrize("steps", [0, 3, 5, 7, 10])
+@pytest.mark.parametrize("steps", [3, 5, 7])
 def test_a_resumed_point_tells_all_its_stages_and_trains_none_twice(
     steps: int, unbroken: list[dict[str, Any]]
 ) -> None:
