@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from oclgrid.platform.session import Surroundings
     from oclgrid.search_spaces.sweep import Sweep
 
 DONE, SOME_FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -17,23 +18,12 @@ DONE, SOME_FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 def run(options: Any) -> int:
     """Run every cell that has no result yet, then print the table."""
     from oclgrid.platform.display import Display
-    from oclgrid.platform.location import find_store
     from oclgrid.platform.run import run_sweep
-    from oclgrid.platform.session import Surroundings
     from oclgrid.search_spaces.sweep import read_sweep
-    from oclgrid.trainables.datasets import data_root
-    from oclgrid.trainables.schema import SpecError
 
     check_output(options)
     sweep = read_sweep(options.sweep)
-    if options.slots is not None and not 1 <= options.slots <= 4096:
-        raise SpecError(f"--slots must lie in [1, 4096], got {options.slots}")
-    place = Surroundings(
-        location=find_store(options.store),
-        data=data_root(options.data).resolve(),
-        address=options.address,
-        slots=options.slots,
-    )
+    place = surroundings_of(options)
     display = Display()
     outcome = run_sweep(sweep, place, display)
     print_rows(outcome.rows, options)
@@ -54,8 +44,25 @@ def run(options: Any) -> int:
               f"traceback (error.txt); after a remedy, `{again}`", file=sys.stderr)  # fmt: skip
     if outcome.failed or outcome.unanalysed:
         return SOME_FAILED
-    display.say("compare the runs with `oclgrid ui`")
+    display.say(f"compare the runs with `oclgrid ui {options.sweep}`")
     return DONE
+
+
+def surroundings_of(options: Any) -> "Surroundings":
+    """Return where and with what the options say that cells run."""
+    from oclgrid.platform.location import find_store
+    from oclgrid.platform.session import Surroundings
+    from oclgrid.trainables.datasets import data_root
+    from oclgrid.trainables.schema import SpecError
+
+    if options.slots is not None and not 1 <= options.slots <= 4096:
+        raise SpecError(f"--slots must lie in [1, 4096], got {options.slots}")
+    return Surroundings(
+        location=find_store(options.store),
+        data=data_root(options.data).resolve(),
+        address=options.address,
+        slots=options.slots,
+    )
 
 
 def sweep_of(options: Any) -> "Sweep":

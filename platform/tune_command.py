@@ -4,7 +4,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from oclgrid.platform.commands import DONE, INTERRUPTED, SOME_FAILED
+from oclgrid.platform.commands import DONE, INTERRUPTED, SOME_FAILED, surroundings_of
 
 if TYPE_CHECKING:
     from oclgrid.platform.search_run import SearchOutcome
@@ -14,24 +14,12 @@ if TYPE_CHECKING:
 
 def tune(options: Any) -> int:
     """Search, print the best point beside the paper's, and confirm it where asked."""
-    from oclgrid.platform.location import find_store
-    from oclgrid.platform.session import Surroundings
     from oclgrid.search_spaces.search import read_search
-    from oclgrid.trainables.datasets import data_root
-    from oclgrid.trainables.schema import SpecError
 
     search = read_search(options.search, method=options.method)
     if options.trials is not None:
         search = replace(search, budget=replace(search.budget, trials=options.trials))
-    if options.slots is not None and not 1 <= options.slots <= 4096:
-        raise SpecError(f"--slots must lie in [1, 4096], got {options.slots}")
-    place = Surroundings(
-        location=find_store(options.store),
-        data=data_root(options.data).resolve(),
-        address=options.address,
-        slots=options.slots,
-    )
-    return _tune(search, place, options)
+    return _tune(search, surroundings_of(options), options)
 
 
 def _tune(search: "Search", place: "Surroundings", options: Any) -> int:
