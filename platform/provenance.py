@@ -15,12 +15,18 @@ def provenance() -> dict[str, str]:
 
 
 def hardware() -> dict[str, str]:
-    """Return processor, cores and GPU of the machine this process runs on."""
+    """Return processor, cores, kind of kernels and GPU of the machine this process runs on."""
     import torch  # a worker has it; who only asks for versions need not wait for it
 
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
     cores = str(os.cpu_count() or 1)
-    return {"hardware.cpu": _processor(), "hardware.cores": cores, "hardware.gpu": gpu}
+    kernels = torch.backends.cpu.get_cpu_capability()  # numbers are bit-equal within one kind
+    return {
+        "hardware.cpu": _processor(),
+        "hardware.cores": cores,
+        "hardware.kernels": kernels,
+        "hardware.gpu": gpu,
+    }
 
 
 def _processor() -> str:
