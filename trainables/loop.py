@@ -1,6 +1,5 @@
 """One cell from its spec to its numbers, stage by stage, in a plain process."""
 
-import copy
 import io
 import math
 import time
@@ -175,7 +174,7 @@ class Cell:
         saved = _read_checkpoint(content, "cell_id", self.spec.cell_id)
         if len(saved["records"]) != stage:
             raise CheckpointError(f"is not of stage {stage}")
-        backbone: Features = copy.deepcopy(self.method.net["backbone"])  # type: ignore[assignment]
+        backbone = self.method.fresh_backbone()
         name = "backbone."
         weights = {k: v for k, v in saved["method"]["net"].items() if k.startswith(name)}
         backbone.load_state_dict({k.removeprefix(name): v for k, v in weights.items()})

@@ -73,6 +73,12 @@ class Method(ABC, Generic[C]):
         """Return F of the paper."""
         return Backbone(**options)
 
+    def fresh_backbone(self) -> Features:
+        """Return one more backbone, for weights of another stage."""
+        with torch.random.fork_rng(devices=[]):  # its own weights are drawn, only to be replaced
+            made = self.backbone(self._backbone_options())
+        return made.to(self.device).to(memory_format=torch.channels_last)
+
     @abstractmethod
     def heads(self) -> dict[str, nn.Module]:
         """Return the modules this method puts on the backbone; "softmax" is the classifier's."""
