@@ -120,6 +120,9 @@ class PointSearch(OptunaSearch):
         self._note(self._ot_trials[trial_id], result)
 
     def _note(self, trial: Trial, result: dict[str, Any]) -> None:
+        """Put down a step, unless an attempt before came further."""
+        if result["step"] < trial.user_attrs.get("reached", 0):
+            return
         values = [result.get(name) for name in metric_names(self._search)]
         known = self._study.get_trials(deepcopy=False)[trial.number].intermediate_values
         if len(values) == 1 and values[0] is not None and result["step"] not in known:
@@ -177,6 +180,7 @@ class StageHalving(ASHAScheduler):
             reduction_factor=pruning.factor if pruning else 2,
         )
         self._ledger = ledger
+        self._passed = {row.number: row.reached for row in past}
         for row in past:
             if row.state in ("finished", "pruned"):
                 self._recall(row)
@@ -190,12 +194,15 @@ class StageHalving(ASHAScheduler):
             super().on_trial_result(nobody, stand_in, {"step": step, self._metric: value})
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
-        """Return whether the trial goes on."""
-        self._ledger.note(trial.config["trial"], result)
+        """Return whether the trial goes on; a step that it passed before, it passes again."""
+        number = trial.config["trial"]
+        self._ledger.note(number, result)
         decision = super().on_trial_result(tune_controller, trial, result)
         if self._ledger.is_spent:
             return str(TrialScheduler.STOP)
-        return str(TrialScheduler.CONTINUE if trial.config["is_reference"] else decision)
+        is_past = result.get("step", 0) <= self._passed.get(number, 0)
+        is_spared = is_past or trial.config["is_reference"]
+        return str(TrialScheduler.CONTINUE if is_spared else decision)
 
     def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
         """Enter the last step, too."""

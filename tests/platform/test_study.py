@@ -1,6 +1,7 @@
 """A study keeps its trials whatever happens to who works on it."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -165,6 +166,31 @@ def test_what_the_scheduler_stops_is_pruned_against_trials_of_earlier_calls_too(
     assert driver.halving.on_trial_result(None, poor, result) == "CONTINUE"
 
 
+def test_a_trial_taken_up_again_passes_what_it_passed_before(tmp_path: Path) -> None:
+    """Others have come further since, so that halving would now end it at an earlier step."""
+    study = reopen(make(), str(tmp_path / "study.journal"))
+    Driver(study).run(steps=1)
+    row = study.rows()[1]
+    past = [replace(row, state="waiting", reached=3)]
+    halving = StageHalving(study.search, Ledger(study.search, past, {}), past)
+
+    def decide(number: int, metric: float) -> str:
+        config = {"trial": number, "is_reference": False}
+        trial: Any = SimpleNamespace(trial_id=f"tune {number}", config=config)
+        halving.on_trial_add(None, trial)  # type: ignore[arg-type]
+        result = {"step": 3, "mean_A": metric, "stage_seconds": 1.0}
+        return halving.on_trial_result(None, trial, result)
+
+    assert [decide(0, 0.9), decide(1, 0.1), decide(2, 0.1)] == ["CONTINUE", "CONTINUE", "STOP"]
+
+
+def test_steps_told_again_do_not_set_a_trial_back(tmp_path: Path) -> None:
+    study = reopen(make(), str(tmp_path / "study.journal"))
+    Driver(study).run(steps=4)
+    Driver(study).run(steps=2)  # killed again before new ground was reached
+    assert [(r.reached, len(r.steps)) for r in study.rows()] == [(2, 2), (2, 2)]
+
+
 def test_a_diverging_point_counts_as_pruned_and_says_why(tmp_path: Path) -> None:
     study = reopen(make(), str(tmp_path / "study.journal"))
     driver = Driver(study)
@@ -311,6 +337,6 @@ def test_a_storage_that_cannot_be_opened_is_refused_in_one_line() -> None:
 def test_rows_are_plain(tmp_path: Path) -> None:
     study = reopen(make(), str(tmp_path / "study.journal"))
     study.prepare()
-    (row,) = study.rows()
+    row = study.rows()[1]
     assert isinstance(row, TrialRow)
     assert (row.state, row.point) == ("waiting", {"lambda": 1.5, "tau_w": 0.5})
