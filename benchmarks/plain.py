@@ -13,8 +13,8 @@ from torchvision.transforms import v2
 from oclgrid.trainables.method import Method
 from oclgrid.trainables.methods.aser import Aser
 from oclgrid.trainables.methods.gss import Gss
+from oclgrid.trainables.series import ViewSeries
 from oclgrid.trainables.stream import Batch
-from oclgrid.trainables.views import ViewSeries
 from oclgrid.trainables.virtual import Call
 
 METHODS = "oclgrid.trainables.methods"

@@ -174,7 +174,7 @@ def _method_lines(methods: Any) -> list[str]:
     """Return a line for each method: what a step costs, how it predicts, what it keeps."""
     lines = [f"{'':15}{'views x updates':17}{'classifier':17}{'keeps':44}paper"]
     for name, entry in methods.items():
-        config, learner = entry.config(), entry.learner
-        cost = f"{learner.views_per_image} x {config.updates_per_batch}"
-        lines.append(f"{name:15}{cost:17}{config.classifier:17}{learner.stores:44}{learner.about}")
+        config = entry.config()
+        cost = f"{config.views_per_image} x {config.updates_per_batch}"
+        lines.append(f"{name:15}{cost:17}{config.classifier:17}{config.stores:44}{config.about}")
     return lines

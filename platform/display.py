@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -12,12 +12,16 @@ from rich.table import Table
 from rich.text import Text
 
 from oclgrid.trainables.datasets import dataset
-from oclgrid.trainables.loop import Progress
 from oclgrid.trainables.spec import CellSpec
+
+if TYPE_CHECKING:
+    from oclgrid.trainables.loop import Progress
 
 PLAIN_SECONDS = 30.0
 """How often a line tells where the running cells are when nothing else happens."""
 SHOWN_CELLS = 20
+Poll = Callable[[], dict[str, "Progress"]]
+"""Tells where each running cell is."""
 
 
 class Display:
@@ -54,7 +58,7 @@ class Display:
         stages: dict[str, int],
         *,
         slots: int,
-        poll: Callable[[], dict[str, Progress]],
+        poll: Poll,
     ) -> Iterator[None]:
         """Follow the cells until the block ends."""
         self._cells, self._slots, self._started = cells, max(1, slots), time.monotonic()
@@ -125,7 +129,7 @@ class Display:
             total += max(0.0, remaining) * sum(measured) / len(measured)
         return total / min(self._slots, len(self._cells))
 
-    def _follow_plain(self, stop: threading.Event, poll: Callable[[], dict[str, Progress]]) -> None:
+    def _follow_plain(self, stop: threading.Event, poll: Poll) -> None:
         while not stop.wait(PLAIN_SECONDS):
             self._poll(poll)
             for cell_id, p in self._running():
@@ -137,7 +141,7 @@ class Display:
                 if state.get("next"):
                     self.say(f"{self._count()} {self._cells[cell_id].title}: {state['next']} ...")
 
-    def _follow_live(self, stop: threading.Event, poll: Callable[[], dict[str, Progress]]) -> None:
+    def _follow_live(self, stop: threading.Event, poll: Poll) -> None:
         with Live(self._picture(), console=self.console, refresh_per_second=2) as live:
             while not stop.wait(0.5):
                 self._poll(poll)
@@ -145,7 +149,7 @@ class Display:
             self._progress.clear()
             live.update(self._picture())
 
-    def _poll(self, poll: Callable[[], dict[str, Progress]]) -> None:
+    def _poll(self, poll: Poll) -> None:
         try:
             latest = poll()
         except Exception:  # Ray is going away or busy; the next look will tell
@@ -154,7 +158,7 @@ class Display:
             if cell_id in self._state and p.stage > self._state[cell_id]["stage"]:
                 self._progress[cell_id] = p
 
-    def _running(self) -> list[tuple[str, Progress]]:
+    def _running(self) -> list[tuple[str, "Progress"]]:
         return [(c, p) for c, p in self._progress.items() if not self._state[c].get("done")]
 
     def _picture(self) -> Group:

@@ -48,14 +48,16 @@ def run_sweep(
 
     ``labels`` are tags for the runs of single cells, by cell id.
     """
+    with display.phase("asking the store what is finished"):
+        sweep = on_data(sweep, place.data)
+        plan = make_plan(sweep, place.location)
+    if plan.is_filed:
+        display.say(f"all {len(sweep.cells)} cells of {sweep.name} are finished")
+        return Outcome(rows=table.rows(sweep.cells, plan.found))
     place.check(sweep.resources, sweep.cells, display, sweep.analyses)
     sweep = on_data(sweep, place.data)
     with place.location.claimed():
-        with display.phase("asking the store what is finished"):
-            plan = make_plan(sweep, place.location)
-        if plan.is_filed:
-            display.say(f"all {len(sweep.cells)} cells of {sweep.name} are finished")
-            return Outcome(rows=table.rows(sweep.cells, plan.found))
+        plan = make_plan(sweep, place.location)  # again: someone else may just have ended it
         display.say(plan.told)
         trains = bool(plan.todo or plan.to_analyse)
         with session(place, sweep.resources, display, trains=trains) as held:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from oclgrid.platform.data import telling
 from oclgrid.platform.display import Display
 from oclgrid.platform.location import Location
-from oclgrid.platform.plan import check_address, check_data, check_machine
 from oclgrid.search_spaces.sweep import Resources
 from oclgrid.trainables.analysis import Analysis
 from oclgrid.trainables.spec import CellSpec
@@ -38,6 +37,9 @@ class Surroundings:
         analyses: Iterable[Analysis] = (),
     ) -> None:
         """Refuse what could never run here; decode the data where that was not done yet."""
+        # Here, as it takes PyTorch: where nothing is left to run, nobody waits for it.
+        from oclgrid.platform.checks import check_address, check_data, check_machine
+
         if self.address is None:
             check_machine(resources, self.slots)
         else:

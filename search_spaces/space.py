@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, fields, is_dataclass
 from typing import Any, TypeAlias
 
 from oclgrid.trainables.schema import SpecError, build, shown, unknown
+from oclgrid.trainables.series import ViewSeries, scaled
 from oclgrid.trainables.spec import MethodConfig
-from oclgrid.trainables.views import ViewSeries, scaled
 
 Value: TypeAlias = int | float | str | bool
 Point: TypeAlias = Mapping[str, Value]

@@ -233,3 +233,21 @@ def test_the_command_points_at_a_function() -> None:
 
 def test_python_3_11_is_enough() -> None:
     assert pyproject()["project"]["requires-python"] == ">=3.11"
+
+
+@pytest.mark.parametrize(
+    "command", ["list", "plan quickstart", "table {sweep} --from {cells}", "report {sweep}"]
+)
+def test_who_only_looks_waits_for_no_heavy_library(command: str, tmp_path: Path) -> None:
+    """PyTorch alone takes seconds to import; a broken installation must not hide results."""
+    heavy = ("torch", "torchvision", "mlflow", "ray", "optuna")
+    code = f"import sys; sys.modules |= dict.fromkeys({heavy}); "
+    code += "from oclgrid.platform.cli import main; sys.exit(main(sys.argv[1:]))"
+    cells = ROOT / "results" / "cells.parquet"
+    arguments = command.format(sweep="cifar10-tenth", cells=cells).split()
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], cwd=tmp_path, capture_output=True, text=True
+    )
+    is_empty = command.startswith("report")  # there is no store yet, which it says
+    assert done.returncode == (2 if is_empty else 0), done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,28 +1,19 @@
-"""The paper's analyses of one finished cell: settings in, plain numbers and data out."""
+"""The paper's analyses of one finished cell: what may be set, and what is found."""
 
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Literal
-
-import numpy as np
-import numpy.typing as npt
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from oclgrid.trainables.datasets import dataset
-from oclgrid.trainables.maths.similarity import linear_cka, seen_and_unseen
-from oclgrid.trainables.maths.spectrum import participation, scree
 from oclgrid.trainables.outliers import OUTLIERS
-from oclgrid.trainables.predictor import CentrePredictor, fit_centres
 from oclgrid.trainables.schema import SpecError, unknown
-from oclgrid.trainables.snapshots import Snapshots, spaced
+
+if TYPE_CHECKING:
+    from oclgrid.trainables.snapshots import Snapshots
 
 VERSION = 1
 """Raised when the same settings would no longer give the same findings."""
-ROC_POINTS = 200
-"""Of a curve that is kept; its area is computed from all."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,7 +33,7 @@ class Analysis:
     name: ClassVar[str]
     about: ClassVar[str]
 
-    def compute(self, cell: Snapshots) -> Findings:
+    def compute(self, cell: "Snapshots") -> Findings:
         """Return what the analysis finds in a finished cell."""
         raise NotImplementedError
 
@@ -84,21 +75,11 @@ class Cka(Analysis):
     def __post_init__(self) -> None:
         self._require("images", 2)
 
-    def compute(self, cell: Snapshots) -> Findings:
+    def compute(self, cell: "Snapshots") -> Findings:
         """Return the (T - 1) x T table and its means over seen and unseen stages."""
-        stages = range(1, cell.stages + 1)
-        table = [
-            [
-                linear_cka(
-                    cell.arrived(s, self.images, backbone=t),
-                    cell.arrived(s, self.images, backbone=t + 1),
-                )
-                for s in stages
-            ]
-            for t in stages[:-1]
-        ]
-        seen, unseen = seen_and_unseen(torch.tensor(table, dtype=torch.float64))
-        return Findings(numbers={"seen": seen, "unseen": unseen}, data={"table": table})
+        from oclgrid.trainables.analysing import cka
+
+        return cka(self, cell)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -130,43 +111,11 @@ class Ood(Analysis):
         """Return the sets asked for, or those that suit the dataset."""
         return self.outliers or default_outliers(dataset_name)
 
-    def compute(self, cell: Snapshots) -> Findings:
-        """Return the area by set, for centres of all training images and of the memory.
+    def compute(self, cell: "Snapshots") -> Findings:
+        """Return the area by set, for centres of all training images and of the memory."""
+        from oclgrid.trainables.analysing import ood
 
-        Reading: the paper takes the training set as inliers; centres of the memory, as the
-        classifier has them, are the other reading, left out where the memory holds too little.
-        """
-        turns = range(cell.cell.method.rotation_count)
-        count, stages = self.images, range(1, cell.stages + 1)
-        arrived = _stacked(
-            lambda turn: torch.cat([cell.arrived(s, count, turn=turn) for s in stages]), turns
-        )
-        labels = torch.cat([cell.arrived_labels(s, count) for s in stages])
-        centres = {"": self._centres(cell, arrived, labels)}
-        if len(cell.memory_labels) > 1:
-            exemplars = _stacked(lambda turn: cell.memory(turn=turn), turns)
-            centres["_memory"] = self._centres(cell, exemplars, cell.memory_labels)
-        test = _stacked(lambda turn: cell.test(turn=turn), turns)
-        numbers, curves = {}, {}
-        for name in self.outlier_sets(cell.cell.spec.dataset):
-            strange = _stacked(lambda turn, n=name: cell.outliers(n, count, turn=turn), turns)  # type: ignore[misc]
-            for suffix, rule in centres.items():
-                area, curve = _roc(_distance(rule, test), _distance(rule, strange))
-                numbers[name + suffix], curves[name + suffix] = area, curve
-        return Findings(numbers=numbers, data={"curves": curves})
-
-    def _centres(self, cell: Snapshots, features_NKD: Tensor, labels_N: Tensor) -> CentrePredictor:
-        method = cell.cell.method
-        return fit_centres(
-            cell.backbone(),
-            torch.tensor(cell.cell.stream.sequence),
-            method.rotation_count,
-            features_NKD=features_NKD,
-            labels_N=labels_N,
-            classes=cell.cell.info.classes,
-            cutoff=method.config.eigenvalue_cutoff,
-            normalise=method.config.normalise_features and self.normalise == "method",
-        )
+        return ood(self, cell)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -191,24 +140,11 @@ class Tsne(Analysis):
         """Return the one set asked for, or the one that suits the dataset."""
         return (self.outliers or default_outliers(dataset_name)[-1],)
 
-    def compute(self, cell: Snapshots) -> Findings:
+    def compute(self, cell: "Snapshots") -> Findings:
         """Return the plane's coordinates; the number is what t-SNE minimised."""
-        from sklearn.manifold import TSNE
+        from oclgrid.trainables.analysing import tsne
 
-        (name,) = self.outlier_sets(cell.cell.spec.dataset)
-        test = spaced(cell.test().numpy(), self.images)
-        strange = cell.outliers(name, self.images).numpy()
-        tsne = TSNE(random_state=self.seed)
-        plane = tsne.fit_transform(np.concatenate([test, strange]))
-        points = np.round(plane.astype(float), 3).tolist()
-        return Findings(
-            numbers={"kl_divergence": float(tsne.kl_divergence_)},
-            data={
-                "inliers": points[: len(test)],
-                "outliers": points[len(test) :],
-                "outlier_set": name,
-            },
-        )
+        return tsne(self, cell)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -223,13 +159,11 @@ class Scree(Analysis):
     def __post_init__(self) -> None:
         self._require("count", 1)
 
-    def compute(self, cell: Snapshots) -> Findings:
+    def compute(self, cell: "Snapshots") -> Findings:
         """Return the eigenvalues, and how many directions carry the variance."""
-        every = scree(cell.test(), cell.cell.method.features_out)
-        return Findings(
-            numbers={"directions": participation(every)},
-            data={"eigenvalues": every[: self.count].tolist()},
-        )
+        from oclgrid.trainables.analysing import scree
+
+        return scree(self, cell)
 
 
 ANALYSES: dict[str, type[Analysis]] = {a.name: a for a in (Cka, Ood, Tsne, Scree)}
@@ -244,28 +178,3 @@ def default_outliers(dataset_name: str) -> tuple[str, ...]:
 def _require_known(name: str) -> None:
     if name not in OUTLIERS:
         raise unknown("outlier set", name, OUTLIERS)
-
-
-def _stacked(features: Callable[[int], Tensor], turns: range) -> Tensor:
-    """Return N x K x D features of all rotations."""
-    return torch.stack([features(turn) for turn in turns], dim=1)
-
-
-def _distance(rule: CentrePredictor, features_NKD: Tensor) -> npt.NDArray[np.float64]:
-    """Return the distance of each image to the nearest class centre."""
-    nearest: npt.NDArray[np.float64] = -rule.scores(features_NKD).amax(dim=1).numpy()
-    return nearest
-
-
-def _roc(
-    inliers: npt.NDArray[np.float64], outliers: npt.NDArray[np.float64]
-) -> tuple[float, list[list[float]]]:
-    """Return the area under the ROC curve, and some of its points (false, true positive rate)."""
-    from sklearn.metrics import roc_auc_score, roc_curve
-
-    is_outlier = np.repeat([0, 1], [len(inliers), len(outliers)])
-    score = np.concatenate([inliers, outliers])
-    false, true, _ = roc_curve(is_outlier, score)
-    some = np.unique(np.linspace(0, len(false) - 1, ROC_POINTS).astype(int))
-    curve = [np.round(rate[some], 4).tolist() for rate in (false, true)]
-    return float(roc_auc_score(is_outlier, score)), curve

@@ -26,12 +26,6 @@ C = TypeVar("C", bound=MethodConfig)
 class Method(ABC, Generic[C]):
     """One learner. Subclasses say which heads they have and how they learn from a batch."""
 
-    about: str
-    """The paper behind the method, for `oclgrid list methods`."""
-    views_per_image: int = 1
-    """How many views of an image a training step sees."""
-    stores: str = "exemplars"
-    """What the method keeps between batches besides the network."""
     rotation_count: int = 1
     """K: how many rotations of an image the classifier looks at."""
     config: C

@@ -9,8 +9,6 @@ from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
-import torch
-import torch.nn.functional as F
 from PIL import Image
 
 from oclgrid.trainables import decoded
@@ -60,6 +58,9 @@ def load_outliers(name: str, root: Path, *, side: int) -> npt.NDArray[np.uint8]:
 
 
 def _resized(images: npt.NDArray[np.uint8], side: int) -> npt.NDArray[np.uint8]:
+    import torch  # here, so that what only asks for names does without
+    import torch.nn.functional as F
+
     pixels = torch.from_numpy(images.copy()).permute(0, 3, 1, 2)
     if pixels.shape[-2:] != (side, side):
         pixels = F.interpolate(pixels, size=(side, side), mode="bilinear", antialias=True)

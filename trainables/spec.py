@@ -3,11 +3,12 @@
 import hashlib
 import json
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal
-
-import torch
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from oclgrid.trainables.schema import SpecError, check_fields
+
+if TYPE_CHECKING:
+    import torch
 
 SPEC_VERSION = 1
 """Raised when the same spec would no longer give the same numbers."""
@@ -19,6 +20,12 @@ INFERENCE_FIELDS = ("classifier", "normalise_features", "eigenvalue_cutoff")
 class MethodConfig:
     """What every method has; each adds its own fields and defaults below this."""
 
+    about: ClassVar[str] = ""
+    """The paper behind the method."""
+    views_per_image: ClassVar[int] = 1
+    """How many views of an image a training step sees."""
+    stores: ClassVar[str] = "exemplars"
+    """What the method keeps between batches besides the network."""
     trains_as: ClassVar[str] = ""
     """Name of the method that trains the same network, where only inference differs."""
     name: str
@@ -151,12 +158,14 @@ class CellSpec:
         """The cell in words, for people."""
         return f"{self.method.name} {self.dataset} M={self.memory_size} order {self.class_order}"
 
-    def generator(self, purpose: str, stage: int = 0) -> torch.Generator:
+    def generator(self, purpose: str, stage: int = 0) -> "torch.Generator":
         """Return the source of randomness for one purpose in one stage.
 
         It follows from seed and class order alone, so methods and memory sizes meet the
         same stream, and a resumed stage starts from the same state as an unbroken one.
         """
+        import torch  # here, so that tables and plans do without
+
         key = f"{self.seed}/{self.class_order}/{purpose}/{stage}"
         seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") >> 1
         return torch.Generator().manual_seed(seed)

@@ -1,7 +1,7 @@
 """What may vary in SDAF: lambda, tau_w and the two series of views."""
 
 from oclgrid.search_spaces.space import Choice, Float, Range, Space
-from oclgrid.trainables.methods.sdaf import SdafConfig
+from oclgrid.trainables.configs.sdaf import SdafConfig
 
 FREE, TIED = ("views", "free"), ("views", "tied")
 

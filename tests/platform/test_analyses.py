@@ -10,8 +10,9 @@ import pytest
 from mlflow.entities import Run
 
 from oclgrid.platform.cell_log import MlflowCellLog
+from oclgrid.platform.checks import check_data
 from oclgrid.platform.location import find_store
-from oclgrid.platform.plan import Plan, check_data, make_plan
+from oclgrid.platform.plan import Plan, make_plan
 from oclgrid.platform.provenance import provenance
 from oclgrid.platform.results import CellRun
 from oclgrid.platform.store import Store

@@ -18,7 +18,7 @@ from oclgrid.platform.cli import main
 from oclgrid.search_spaces.sweep import Grid, Resources, Sweep, read_sweep
 from oclgrid.trainables.registry import all_methods
 from oclgrid.trainables.schema import SpecError
-from oclgrid.trainables.views import ViewSeries
+from oclgrid.trainables.series import ViewSeries
 
 LOOKS_LIKE_YAML = (
     "sweep: [a, 'b', \"c\"]\n- ? {}&*!|>%@`#~\t\\\x00\x1b\x85\u2028\u202e\ud7ff\ue000é"

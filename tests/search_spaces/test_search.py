@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from oclgrid.search_spaces.search import Budget, parse_search, read_search, searches
-from oclgrid.trainables.methods.sdaf import SdafConfig
+from oclgrid.trainables.configs.sdaf import SdafConfig
 from oclgrid.trainables.schema import SpecError
-from oclgrid.trainables.views import scaled
+from oclgrid.trainables.series import scaled
 
 PLAIN: dict[str, Any] = {
     "search": "mine",

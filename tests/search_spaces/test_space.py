@@ -7,11 +7,11 @@ import pytest
 
 from oclgrid.search_spaces.catalogue import all_spaces, find_space
 from oclgrid.search_spaces.space import Choice, Float, Int, Range, Space
-from oclgrid.trainables.methods.er import ErConfig
-from oclgrid.trainables.methods.sdaf import SdafConfig
+from oclgrid.trainables.configs.er import ErConfig
+from oclgrid.trainables.configs.sdaf import SdafConfig
 from oclgrid.trainables.registry import all_methods
 from oclgrid.trainables.schema import SpecError
-from oclgrid.trainables.views import LONG, SHORT, scaled
+from oclgrid.trainables.series import LONG, SHORT, scaled
 
 VIEWS = all_spaces()["sdaf-views"]
 

@@ -9,12 +9,12 @@ import pytest
 
 from oclgrid.search_spaces.sweep import PRESETS, Sweep, parse_sweep, presets, read_sweep
 from oclgrid.trainables.analysis import Cka, Ood, Scree
+from oclgrid.trainables.configs.scr import ScrConfig
+from oclgrid.trainables.configs.sdaf import SdafConfig
 from oclgrid.trainables.datasets import DATASETS
-from oclgrid.trainables.methods.scr import ScrConfig
-from oclgrid.trainables.methods.sdaf import SdafConfig
 from oclgrid.trainables.registry import all_methods
 from oclgrid.trainables.schema import SpecError
-from oclgrid.trainables.views import LONG, SCR, SHORT
+from oclgrid.trainables.series import LONG, SCR, SHORT
 
 Write = Callable[[str], str]
 CELLS = {"dataset": "digits", "memory": 10, "orders": 1, "method": "er"}

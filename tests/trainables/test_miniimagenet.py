@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from oclgrid.platform.plan import check_data
+from oclgrid.platform.checks import check_data
 from oclgrid.search_spaces.sweep import on_data, parse_sweep
 from oclgrid.trainables.datasets import DATASETS, dataset, load
 from oclgrid.trainables.decoded import UNDECODED, cache_path, digest, known_digest

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from oclgrid.trainables.methods.sdaf import SdafConfig
+from oclgrid.trainables.configs.sdaf import SdafConfig
 from oclgrid.trainables.schema import SpecError, build, coerce, shown, unknown
-from oclgrid.trainables.views import LONG
+from oclgrid.trainables.series import LONG
 
 
 @dataclass(frozen=True, kw_only=True)

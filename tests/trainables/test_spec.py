@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from oclgrid.trainables.methods.er import ErConfig
-from oclgrid.trainables.methods.scr import ScrConfig
-from oclgrid.trainables.methods.sdaf import SdafConfig
+from oclgrid.trainables.configs.er import ErConfig
+from oclgrid.trainables.configs.scr import ScrConfig
+from oclgrid.trainables.configs.sdaf import SdafConfig
 from oclgrid.trainables.schema import SpecError
 from oclgrid.trainables.spec import CellSpec, MethodConfig
 

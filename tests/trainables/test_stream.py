@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from oclgrid.trainables.configs.er import ErConfig
+from oclgrid.trainables.configs.sdaf import SdafConfig
 from oclgrid.trainables.datasets import dataset, load
-from oclgrid.trainables.methods.er import ErConfig
-from oclgrid.trainables.methods.sdaf import SdafConfig
 from oclgrid.trainables.schema import SpecError
 from oclgrid.trainables.sources import Images, Splits
 from oclgrid.trainables.spec import CellSpec

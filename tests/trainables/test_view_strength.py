@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from oclgrid.trainables.views import LONG, SCR, SHORT, ViewSeries, scaled
+from oclgrid.trainables.series import LONG, SCR, SHORT, ViewSeries, scaled
 
 IDENTITY = ViewSeries(
     crop_min=1.0, flip=0.0, brightness=0.0, contrast=0.0, saturation=0.0, hue=0.0, grey=0.0

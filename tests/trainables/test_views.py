@@ -9,17 +9,8 @@ from torch import Tensor
 from torchvision.transforms import ColorJitter, RandomResizedCrop
 from torchvision.transforms import functional as tv
 
-from oclgrid.trainables.views import (
-    LONG,
-    SCR,
-    SHORT,
-    ViewParameters,
-    ViewSeries,
-    apply,
-    draw,
-    rotations,
-    view,
-)
+from oclgrid.trainables.series import LONG, SCR, SHORT, ViewSeries
+from oclgrid.trainables.views import ViewParameters, apply, draw, rotations, view
 
 IDENTITY = ViewSeries(
     crop_min=1.0, flip=0.0, brightness=0.0, contrast=0.0, saturation=0.0, hue=0.0, grey=0.0

@@ -1,1 +1,1 @@
-"""One file per method; found by walking this folder."""
+"""How each method learns, one file per method, named as its options in ``configs/``."""

@@ -1,34 +1,17 @@
 """Averaged gradient episodic memory (Chaudhry et al., 2019): never step against the memory."""
 
-from dataclasses import dataclass
-from typing import Literal
-
+from oclgrid.trainables.configs.agem import AgemConfig
 from oclgrid.trainables.maths.flat import flat, shaped
 from oclgrid.trainables.maths.projection import projected
-from oclgrid.trainables.methods.er import Er, ErConfig, require_separate
+from oclgrid.trainables.methods.er import Er
 from oclgrid.trainables.registry import method
 from oclgrid.trainables.stream import Batch
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AgemConfig(ErConfig):
-    """Defaults of A-GEM."""
-
-    name: str = "agem"
-    memory_from: Literal["second-stage", "start"] = "second-stage"
-    """Reading: the reference leaves the memory alone in the first stage; Algorithm 1 could also
-    use it as soon as it holds something."""
-
-    def __post_init__(self) -> None:
-        ErConfig.__post_init__(self)
-        require_separate(self)
 
 
 @method(AgemConfig)
 class Agem(Er):
     """Cross-entropy on the incoming batch, its gradient projected where the memory disagrees."""
 
-    about = "Chaudhry et al., Efficient Lifelong Learning with A-GEM, ICLR 2019"
     config: AgemConfig
 
     def retrieve(self, incoming: Batch) -> Batch | None:

@@ -1,12 +1,11 @@
 """DVC (Gu et al., 2022): agree between two views, replay what the next step moves most."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from oclgrid.trainables.configs.dvc import DvcConfig
 from oclgrid.trainables.maths.information import (
     last_layer_gradient,
     mutual_information,
@@ -16,55 +15,16 @@ from oclgrid.trainables.maths.information import (
 from oclgrid.trainables.method import Method
 from oclgrid.trainables.network import mlp
 from oclgrid.trainables.registry import method
-from oclgrid.trainables.schema import SpecError
-from oclgrid.trainables.spec import MethodConfig
 from oclgrid.trainables.stream import Batch
-from oclgrid.trainables.views import SCR, ViewSeries, view
+from oclgrid.trainables.views import view
 from oclgrid.trainables.virtual import after_step
 
 Q_HIDDEN = 128
-ALWAYS_JITTERED = replace(SCR, jitter=1.0)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DvcConfig(MethodConfig):
-    """Defaults of DVC."""
-
-    name: str = "dvc"
-    updates_per_batch: int = 4
-    """I of Algorithm 1. Sec. 4.3 gives four to methods that use two views."""
-    candidates: int = 50
-    """Exemplars drawn and scored for each step."""
-    distance_weight: float = 4.0
-    """Of the distance between joint and single predictions."""
-    views: ViewSeries = ALWAYS_JITTERED
-    view_draw: Literal["batch", "image"] = "batch"
-    """Reading: the reference's transform draws once for a whole batch, and views of the incoming
-    batch are made once for all its steps; "image" draws for each image and each step."""
-
-    def __post_init__(self) -> None:
-        MethodConfig.__post_init__(self)
-        if self.candidates < self.memory_batch_size:
-            raise SpecError(
-                f"{self.name}.candidates must not be below memory_batch_size, got {self.candidates}"
-            )
-        if not 0 <= self.distance_weight <= 1000:
-            raise SpecError(
-                f"{self.name}.distance_weight must lie in [0, 1000], got {self.distance_weight}"
-            )
-
-    @classmethod
-    def for_dataset(cls, dataset: str) -> dict[str, Any]:
-        """Return the weight of the distance loss as the reference has it."""
-        return {"distance_weight": 2.0 if dataset in ("cifar10", "digits") else 4.0}
 
 
 @method(DvcConfig)
 class Dvc(Method[DvcConfig]):
     """Two views that should agree, and retrieval by the gradients they cause."""
-
-    about = "Gu et al., Not Just Selection, but Exploration (DVC), CVPR 2022"
-    views_per_image = 2
 
     def heads(self) -> dict[str, nn.Module]:
         """Return the linear classifier and the net that joins the predictions of two views."""

@@ -1,7 +1,6 @@
 """GSS-greedy (Aljundi et al., 2019): keep exemplars whose gradients differ."""
 
 from collections import OrderedDict
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,42 +8,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from oclgrid.trainables.configs.gss import GssConfig
 from oclgrid.trainables.maths.flat import flat
 from oclgrid.trainables.maths.similarity import largest_cosine
-from oclgrid.trainables.methods.er import Er, ErConfig
+from oclgrid.trainables.methods.er import Er
 from oclgrid.trainables.registry import method
-from oclgrid.trainables.schema import SpecError
 from oclgrid.trainables.stream import Batch
 
 FIRST_SCORE = 0.1
 """Of images that enter an empty memory, which has nothing to compare them with."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GssConfig(ErConfig):
-    """Defaults of GSS-greedy."""
-
-    name: str = "gss"
-    subsets: int = 10
-    """Random parts of the memory an image's gradient is compared with. Reading: 10 in the
-    reference's configs, 20 in its read-me."""
-    subset_size: int = 10
-
-    def __post_init__(self) -> None:
-        ErConfig.__post_init__(self)
-        for field in ("subsets", "subset_size"):
-            if getattr(self, field) < 1:
-                raise SpecError(
-                    f"{self.name}.{field} must be at least 1, got {getattr(self, field)}"
-                )
-
-
 @method(GssConfig)
 class Gss(Er):
     """ER whose memory prefers images with gradients unlike those it holds."""
 
-    about = "Aljundi et al., Gradient based Sample Selection, NeurIPS 2019"
-    stores = "exemplars and their gradient similarities"
     config: GssConfig
 
     def __init__(self, *args: Any, **options: Any) -> None:

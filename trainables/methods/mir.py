@@ -1,40 +1,20 @@
 """Maximally interfered retrieval (Aljundi et al., 2019): replay what the next step would hurt."""
 
-from dataclasses import dataclass
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from oclgrid.trainables.methods.er import Er, ErConfig, require_separate
+from oclgrid.trainables.configs.mir import MirConfig
+from oclgrid.trainables.methods.er import Er
 from oclgrid.trainables.registry import method
-from oclgrid.trainables.schema import SpecError
 from oclgrid.trainables.stream import Batch
 from oclgrid.trainables.virtual import after_step
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MirConfig(ErConfig):
-    """Defaults of MIR."""
-
-    name: str = "mir"
-    candidates: int = 50
-    """Exemplars drawn and scored for each step."""
-
-    def __post_init__(self) -> None:
-        ErConfig.__post_init__(self)
-        require_separate(self)
-        if self.candidates < self.memory_batch_size:
-            raise SpecError(
-                f"{self.name}.candidates must not be below memory_batch_size, got {self.candidates}"
-            )
 
 
 @method(MirConfig)
 class Mir(Er):
     """ER whose replay is what a step on the incoming batch alone would make worst."""
 
-    about = "Aljundi et al., Online Continual Learning with Maximally Interfered Retrieval, 2019"
     config: MirConfig
 
     def retrieve(self, incoming: Batch) -> Batch | None:

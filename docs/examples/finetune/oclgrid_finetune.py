@@ -1,6 +1,7 @@
 """Fine-tuning: no memory at all, the lower bound of every table."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch.nn.functional as F
 from torch import nn
@@ -15,6 +16,8 @@ from oclgrid.trainables.stream import Batch
 class FinetuneConfig(MethodConfig):
     """Defaults of fine-tuning."""
 
+    about: ClassVar[str] = "an example of a method in a package of its own"
+    stores: ClassVar[str] = "nothing"
     name: str = "finetune"
     updates_per_batch: int = 8
 
@@ -22,9 +25,6 @@ class FinetuneConfig(MethodConfig):
 @method(FinetuneConfig)
 class Finetune(Method[FinetuneConfig]):
     """Cross-entropy on the incoming batch, nothing else."""
-
-    about = "an example of a method in a package of its own"
-    stores = "nothing"
 
     def heads(self) -> dict[str, nn.Module]:
         """Return one linear layer to all classes."""

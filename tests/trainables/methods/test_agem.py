@@ -6,8 +6,8 @@ import torch
 from slow_twins import SMALL, assert_same, gradients, mean_loss, move, second_stage, toy_cell
 from torch import Tensor, nn
 
+from oclgrid.trainables.configs.agem import AgemConfig
 from oclgrid.trainables.loop import Cell
-from oclgrid.trainables.methods.agem import AgemConfig
 from oclgrid.trainables.schema import SpecError
 from oclgrid.trainables.stream import Batch
 

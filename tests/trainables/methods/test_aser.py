@@ -6,8 +6,8 @@ import torch
 from slow_twins import SMALL, assert_same, clone, gradients, mean_loss, move, second_stage, toy_cell
 from torch import Tensor
 
+from oclgrid.trainables.configs.aser import AserConfig
 from oclgrid.trainables.loop import Cell
-from oclgrid.trainables.methods.aser import AserConfig
 from oclgrid.trainables.schema import SpecError
 from oclgrid.trainables.stream import Batch
 

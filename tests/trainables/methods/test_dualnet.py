@@ -8,11 +8,12 @@ import torch
 from slow_twins import SMALL, clone, gradients, move, toy_cell
 from torch import Tensor, nn
 
+from oclgrid.trainables.configs.dualnet import DualnetConfig
 from oclgrid.trainables.loop import Cell
-from oclgrid.trainables.methods.dualnet import DualnetConfig
 from oclgrid.trainables.schema import SpecError
+from oclgrid.trainables.series import SCR
 from oclgrid.trainables.stream import Batch
-from oclgrid.trainables.views import SCR, view
+from oclgrid.trainables.views import view
 
 assert_same = partial(slow_twins.assert_same, atol=3e-5, rtol=1e-3)
 

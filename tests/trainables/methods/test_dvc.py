@@ -9,11 +9,12 @@ import torch
 from slow_twins import SMALL, clone, gradients, move, second_stage, toy_cell
 from torch import Tensor, nn
 
+from oclgrid.trainables.configs.dvc import DvcConfig
 from oclgrid.trainables.loop import Cell
-from oclgrid.trainables.methods.dvc import DvcConfig
 from oclgrid.trainables.schema import SpecError
+from oclgrid.trainables.series import SCR
 from oclgrid.trainables.stream import Batch
-from oclgrid.trainables.views import SCR, ViewParameters, apply, draw
+from oclgrid.trainables.views import ViewParameters, apply, draw
 
 assert_same = partial(slow_twins.assert_same, atol=1e-7, rtol=1e-5)
 

@@ -8,9 +8,9 @@ import torch
 from slow_twins import SMALL, descend, second_stage, toy_cell
 from torch import Tensor, nn
 
+from oclgrid.trainables.configs.er import ErConfig
 from oclgrid.trainables.datasets import DATASETS
 from oclgrid.trainables.loop import Cell
-from oclgrid.trainables.methods.er import ErConfig
 from oclgrid.trainables.stream import Batch
 
 assert_same = partial(slow_twins.assert_same, atol=1e-5, rtol=1e-5)

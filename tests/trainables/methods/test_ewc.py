@@ -7,9 +7,9 @@ import torch
 from slow_twins import SMALL, assert_same, gradients, mean_loss, move, toy_cell
 from torch import Tensor
 
+from oclgrid.trainables.configs.er import ErConfig
+from oclgrid.trainables.configs.ewc import EwcConfig
 from oclgrid.trainables.loop import Cell
-from oclgrid.trainables.methods.er import ErConfig
-from oclgrid.trainables.methods.ewc import EwcConfig
 from oclgrid.trainables.registry import find
 from oclgrid.trainables.schema import SpecError
 from oclgrid.trainables.spec import MethodConfig

@@ -6,8 +6,8 @@ import torch
 from slow_twins import SMALL, assert_same, clone, descend, mean_loss, second_stage, toy_cell
 from torch import Tensor
 
+from oclgrid.trainables.configs.gss import GssConfig
 from oclgrid.trainables.loop import Cell
-from oclgrid.trainables.methods.gss import GssConfig
 from oclgrid.trainables.schema import SpecError
 from oclgrid.trainables.stream import Batch
 

@@ -16,8 +16,8 @@ from slow_twins import (
 )
 from torch import nn
 
+from oclgrid.trainables.configs.mir import MirConfig
 from oclgrid.trainables.loop import Cell
-from oclgrid.trainables.methods.mir import MirConfig
 from oclgrid.trainables.schema import SpecError
 from oclgrid.trainables.stream import Batch
 

@@ -7,13 +7,14 @@ import torch
 from slow_twins import SMALL, assert_same, gradients, move, second_stage, toy_cell
 from torch import Tensor, nn
 
+from oclgrid.trainables.configs.scl import SclConfig
+from oclgrid.trainables.configs.scr import ScrConfig
 from oclgrid.trainables.loop import Cell
-from oclgrid.trainables.methods.scl import SclConfig
-from oclgrid.trainables.methods.scr import ScrConfig
 from oclgrid.trainables.predictor import CentrePredictor
 from oclgrid.trainables.schema import SpecError
+from oclgrid.trainables.series import SCR
 from oclgrid.trainables.stream import Batch
-from oclgrid.trainables.views import SCR, view
+from oclgrid.trainables.views import view
 
 
 def cell(memory_size: int = 10, **changes: Any) -> Cell:

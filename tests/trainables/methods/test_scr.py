@@ -10,10 +10,11 @@ import torch
 from slow_twins import SMALL, descend, second_stage, toy_cell
 from torch import Tensor, nn
 
+from oclgrid.trainables.configs.scr import ScrConfig
 from oclgrid.trainables.loop import Cell
-from oclgrid.trainables.methods.scr import ScrConfig
+from oclgrid.trainables.series import SCR
 from oclgrid.trainables.stream import Batch
-from oclgrid.trainables.views import SCR, view
+from oclgrid.trainables.views import view
 
 assert_same = partial(slow_twins.assert_same, atol=1e-5, rtol=1e-5)
 

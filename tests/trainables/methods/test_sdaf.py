@@ -9,10 +9,11 @@ import torch
 from slow_twins import assert_same, cosine, gradients, move, toy_cell
 from torch import Tensor, nn
 
+from oclgrid.trainables.configs.sdaf import SdafConfig
 from oclgrid.trainables.loop import Cell
-from oclgrid.trainables.methods.sdaf import SdafConfig
+from oclgrid.trainables.series import LONG, SHORT
 from oclgrid.trainables.stream import Batch
-from oclgrid.trainables.views import LONG, SHORT, view
+from oclgrid.trainables.views import view
 
 K = 4
 OLD, SEEN = 2 * K, 4 * K

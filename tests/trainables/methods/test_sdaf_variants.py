@@ -8,14 +8,15 @@ import torch
 from slow_twins import assert_same, cosine, gradients, move, second_stage, toy_cell
 from torch import Tensor, nn
 
+from oclgrid.trainables.configs.sdaf import SdafConfig
+from oclgrid.trainables.configs.sdaf_align import SdafAlignConfig
+from oclgrid.trainables.configs.sdaf_euclid import SdafEuclidConfig
+from oclgrid.trainables.configs.sdaf_identity import SdafIdentityConfig
 from oclgrid.trainables.loop import Cell
-from oclgrid.trainables.methods.sdaf import SdafConfig
-from oclgrid.trainables.methods.sdaf_align import SdafAlignConfig
-from oclgrid.trainables.methods.sdaf_euclid import SdafEuclidConfig
-from oclgrid.trainables.methods.sdaf_identity import SdafIdentityConfig
 from oclgrid.trainables.predictor import CentrePredictor
+from oclgrid.trainables.series import LONG, SHORT
 from oclgrid.trainables.stream import Batch
-from oclgrid.trainables.views import LONG, SHORT, view
+from oclgrid.trainables.views import view
 
 
 def cell(config: SdafConfig, **changes: Any) -> Cell:
