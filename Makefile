@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+EXTRAS ?= dev
 INSTALLED := $(VENV)/.installed
 
 .PHONY: help install quickstart test check types bench clean
@@ -24,8 +25,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt uv || \
 	  echo "uv cannot be installed here; going on with pip"
-	@{ [ -x $(BIN)/uv ] && $(BIN)/uv pip install --python $(BIN)/python -c constraints.txt -e '.[dev]'; } || \
-	  { echo "installing with pip"; $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'; }
+	@{ [ -x $(BIN)/uv ] && $(BIN)/uv pip install --compile-bytecode --python $(BIN)/python -c constraints.txt -e '.[$(EXTRAS)]'; } || \
+	  { echo "installing with pip"; $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'; }
 	@touch $(INSTALLED)
 	@echo "Installed."
 

@@ -7,7 +7,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from oclgrid.platform import cluster_commands as cluster
 from oclgrid.platform import commands as do
+from oclgrid.platform import job_commands as jobs
 from oclgrid.platform import result_commands as results
 from oclgrid.platform import tune_command as searching
 from oclgrid.platform import ui_command
@@ -167,11 +169,52 @@ def _parser() -> argparse.ArgumentParser:
     add_store(tune)
     add_data(tune)
 
+    def add_jobs(command: argparse.ArgumentParser) -> None:
+        command.add_argument("--address", metavar="URL",
+                             help="of a cluster's dashboard, e.g. http://127.0.0.1:8265 "
+                             "(default: $RAY_API_SERVER_ADDRESS, or this machine)",
+                             default=os.environ.get("RAY_API_SERVER_ADDRESS"))  # fmt: skip
+        add_store(command)
+
+    submit = add("submit", jobs.submit, "run a sweep or search that goes on without this terminal",
+                 example="submit quickstart --follow")  # fmt: skip
+    submit.add_argument("work", metavar="SWEEP|SEARCH")
+    submit.add_argument("--follow", action="store_true", help="print what it says until it ends")
+    submit.add_argument("--slots", type=int, help="CPUs to use on this machine (default: all)")
+    add_jobs(submit)
+    add_data(submit)
+
+    status = add("status", jobs.status, "say how submitted jobs stand", example="status")
+    status.add_argument("name", metavar="NAME", nargs="?", help="of a sweep or search")
+    add_jobs(status)
+
+    logs = add("logs", jobs.logs, "print what a submitted job says",
+               example="logs quickstart --follow")  # fmt: skip
+    logs.add_argument("name", metavar="NAME")
+    logs.add_argument("--follow", action="store_true", help="go on until it ends")
+    add_jobs(logs)
+
+    stop = add("stop", jobs.stop, "let a submitted job finish its stages and end",
+               example="stop quickstart")  # fmt: skip
+    stop.add_argument("name", metavar="NAME")
+    add_jobs(stop)
+
     ui = add("ui", ui_command.ui, "open the MLflow UI on the store", example="ui quickstart")
     ui.add_argument("sweep", metavar="SWEEP", nargs="?", help="print links to its pages")
     ui.add_argument("--port", type=int, default=5000, help="on 127.0.0.1 (default: 5000)")
     add_store(ui)
     add_data(ui)
+
+    add("secrets", cluster.make_secrets, "make the token and password of a cluster, if missing",
+        example="secrets")  # fmt: skip
+
+    serve = add("serve", cluster.serve, "be the tracking server of a cluster, behind a password",
+                example="serve --host 10.0.0.5 --database postgresql+psycopg:///oclgrid "
+                "--artifacts s3://bucket/oclgrid")  # fmt: skip
+    serve.add_argument("--host", default="127.0.0.1", help="to bind to (default: 127.0.0.1)")
+    serve.add_argument("--port", type=int, default=5000, help="default: 5000")
+    serve.add_argument("--database", metavar="URL", required=True, help="PostgreSQL or SQLite")
+    serve.add_argument("--artifacts", metavar="WHERE", required=True, help="bucket or folder")
 
     data = add("data", do.data, "say which datasets are here, and how to get one that is not",
                example="data cifar10 --download")  # fmt: skip
@@ -179,8 +222,10 @@ def _parser() -> argparse.ArgumentParser:
     data.add_argument("--download", action="store_true", help="fetch a missing dataset")
     add_data(data)
 
-    listing = add("list", do.show, "list methods, datasets or sweeps", example="list methods")
-    listing.add_argument("what", choices=["methods", "datasets", "sweeps"], nargs="?")
+    listing = add(
+        "list", do.show, "list methods, datasets, sweeps or searches", example="list methods"
+    )
+    listing.add_argument("what", choices=["methods", "datasets", "sweeps", "searches"], nargs="?")
     return parser
 
 
