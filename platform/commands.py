@@ -73,9 +73,16 @@ def sweep_of(options: Any) -> "Sweep":
     return read_sweep(options.sweep, data_root(options.data))
 
 
+def tell_undecoded(sweep: "Sweep") -> None:
+    """Say of which datasets nothing can be found, because they are not decoded here."""
+    from oclgrid.platform.data import undecoded_lines
+
+    for line in undecoded_lines(sweep.cells):
+        print(f"oclgrid: {line}", file=sys.stderr)
+
+
 def plan(options: Any) -> int:
     """Print which cells are finished or missing, and what they would cost."""
-    from oclgrid.platform.data import undecoded_lines
     from oclgrid.platform.display import clock
     from oclgrid.platform.location import find_store
     from oclgrid.platform.plan import make_plan
@@ -83,8 +90,7 @@ def plan(options: Any) -> int:
 
     sweep = sweep_of(options)
     plan = make_plan(sweep, find_store(options.store))
-    for line in undecoded_lines(sweep.cells):
-        print(f"oclgrid: {line}", file=sys.stderr)
+    tell_undecoded(sweep)
     print(plan.told)
     for spec in plan.todo + plan.to_analyse:
         run = plan.found.get(spec.cell_id)

@@ -7,12 +7,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from oclgrid.platform.commands import DONE, check_output, print_rows, sweep_of, write_whole
+from oclgrid.platform.commands import (
+    DONE,
+    check_output,
+    print_rows,
+    sweep_of,
+    tell_undecoded,
+    write_whole,
+)
 
 
 def table(options: Any) -> int:
     """Print the results of a sweep."""
-    from oclgrid.platform.data import undecoded_lines
     from oclgrid.platform.table import rows
 
     check_output(options)
@@ -20,8 +26,7 @@ def table(options: Any) -> int:
     source = _source(options)
     found = source.cells(sweep.cells) if source else {}
     print_rows(rows(sweep.cells, found), options)
-    for line in undecoded_lines(sweep.cells):
-        print(f"oclgrid: {line}", file=sys.stderr)
+    tell_undecoded(sweep)
     if todo := len(sweep.cells) - sum(run.is_finished for run in found.values()):
         print(
             f"oclgrid: {todo} of {len(sweep.cells)} cells are not finished; "
@@ -67,6 +72,7 @@ def export(options: Any) -> int:
     text = f"# {sweep.name}\n\n{sweep.about}\n\n{table}"
     write_whole(folder / f"{sweep.name}.md", text.encode())
     print(f"{count} of {len(sweep.cells)} cells are finished and now in {folder / CELLS}")
+    tell_undecoded(sweep)
     return DONE
 
 

@@ -200,3 +200,14 @@ def test_a_table_comes_from_an_export_alone(
     assert "`oclgrid export` makes one" in capsys.readouterr().err
     assert main(["table", "x.yaml", "--from", CELLS, "--store", "there"]) == 2
     assert "give one of them" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_what_cannot_be_found_for_want_of_decoded_data_is_said(
+    tmp_path: Path, server_uri: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--store", server_uri, "--data", str(tmp_path), "--to", str(tmp_path)]
+    assert main(["export", "table1-miniimagenet", *where]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("0 of ")
+    assert "oclgrid: miniimagenet is not decoded" in shown.err
