@@ -4,6 +4,7 @@ import csv
 import hashlib
 import io
 import logging
+import math
 import re
 import tempfile
 import time
@@ -167,9 +168,12 @@ class MlflowCellLog:
 
         Numbers go under the time at which the first attempt with these settings began: another
         attempt changes nothing, and numbers of new settings come after those of earlier ones.
+        Numbers that only earlier settings gave, such as those of a set of outliers that was left
+        out since, are unset.
         """
         done, begun = ANALYSIS + analysis.name, ANALYSIS_BEGUN + analysis.name
-        tags = self._run().data.tags
+        found = self._run().data
+        tags = found.tags
         if tags.get(done) == analysis.digest:
             return
         digest, _, at = tags.get(begun, "").partition(" ")
@@ -179,7 +183,10 @@ class MlflowCellLog:
         if done in tags:  # with other settings, whose files are replaced now
             _patiently(lambda: self._store.client.delete_tag(self.run_id, done))
         self._upload(analysis_files(analysis, findings, title=self.spec.title))
-        numbers = {f"{analysis.name}/{k}": v for k, v in findings.numbers.items()}
+        earlier = {k: math.nan for k in found.metrics if k.startswith(f"{analysis.name}/")}
+        numbers = earlier | {f"{analysis.name}/{k}": v for k, v in findings.numbers.items()}
+        unset = [k for k, v in numbers.items() if math.isnan(v)]
+        _patiently(lambda: self._store.unset_numbers(self.run_id, unset, step=stage, at=int(at)))
         _patiently(lambda: self._store.log_numbers(self.run_id, numbers, step=stage, at=int(at)))
         self._tag({done: analysis.digest})
 

@@ -166,6 +166,10 @@ class Store:
         entries = [Metric(k, v, at, step) for k, v in numbers.items() if math.isfinite(v)]
         self.client.log_batch(run_id, metrics=entries)
 
+    def unset_numbers(self, run_id: str, names: Iterable[str], *, step: int, at: int) -> None:
+        """Let metrics have no number from a given time on; MLflow cannot delete them."""
+        self.client.log_batch(run_id, metrics=[Metric(n, math.nan, at, step) for n in names])
+
     def set_tags(self, run_id: str, tags: dict[str, str]) -> None:
         """Set tags of a run."""
         self.client.log_batch(run_id, tags=[RunTag(k, v) for k, v in tags.items()])

@@ -14,6 +14,7 @@ from oclgrid.platform.checks import check_data
 from oclgrid.platform.location import find_store
 from oclgrid.platform.plan import Plan, make_plan
 from oclgrid.platform.provenance import provenance
+from oclgrid.platform.reading import Folder
 from oclgrid.platform.results import CellRun
 from oclgrid.platform.store import Store
 from oclgrid.search_spaces.sweep import Sweep, parse_sweep
@@ -172,6 +173,27 @@ def test_filing_findings_again_changes_nothing_and_other_settings_come_later(
         "numbers": {"directions": 1.5},
         "data": {"eigenvalues": [0.5, 0.25]},
     }
+
+
+@pytest.mark.slow
+def test_a_number_that_the_settings_no_longer_ask_for_is_not_found_any_more(
+    server_uri: str, store_folder: Path
+) -> None:
+    store = Store(server_uri)
+    (spec,) = sweep(cells={**GRID, "memory": 8}).cells
+    log = MlflowCellLog(server_uri, store.create_cell(spec, parent="none", tags={}), spec)
+
+    def analyse(**areas: float) -> None:
+        curves = {name: ([0.0, 1.0], [0.0, 1.0]) for name in areas}
+        findings = Findings(numbers=areas, data={"curves": curves})
+        log.analysed(Ood(outliers=tuple(areas)), findings, stage=5)
+
+    analyse(svhn=0.9, photos=0.8)
+    analyse(photos=0.7)
+    for source in (store, Folder(store_folder)):
+        assert source.cells([spec])[spec.cell_id].numbers == {"ood/photos": 0.7}
+    analyse(svhn=0.6)
+    assert store.cells([spec])[spec.cell_id].numbers == {"ood/svhn": 0.6}
 
 
 @pytest.mark.slow
