@@ -26,10 +26,12 @@ def _tune(search: "Search", place: "Surroundings", options: Any) -> int:
     from oclgrid.platform.search_display import SearchDisplay
     from oclgrid.platform.search_run import run_search
     from oclgrid.platform.study import study_address
+    from oclgrid.search_spaces.search import on_data
 
     address = study_address(place.location, options.study_storage)
     display = SearchDisplay()
     outcome = run_search(search, place, display, address=address)
+    search = on_data(search, place.data)  # which is decoded by now
     print(standing(search, outcome), end="")
     for number, reason in outcome.failed.items():
         print(f"oclgrid: trial {number} failed: {reason}", file=sys.stderr)
