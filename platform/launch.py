@@ -4,6 +4,7 @@ import logging
 import os
 import stat
 import tempfile
+import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Any
 
 import ray
 from ray import tune
+from ray._private.node import Node
 from ray.tune.experiment import Trial
 
 from oclgrid.platform.board import Board
@@ -26,6 +28,10 @@ LOST_WORKERS = 10
 """How often a trial may lose its worker, its node or the store before it counts as failed."""
 AUTO_GPU_SHARE = 0.25
 OBJECT_STORE_BYTES = 256 * 2**20
+STARTS = 3
+"""How often to start Ray on this machine: on a busy one it may give up waiting for itself."""
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +45,15 @@ class Events:
 class Cluster:
     """Ray, started here or joined, for as long as one command lasts."""
 
-    def __init__(self, address: str | None, *, cpus: int | None) -> None:
+    def __init__(
+        self,
+        address: str | None,
+        *,
+        cpus: int | None,
+        say: Callable[[str], None] = logger.warning,
+    ) -> None:
         if address is None:
-            old_mask = os.umask(0o077)  # Ray writes an access token; it is for this user only
-            try:
-                ray.init(
-                    "local",  # whatever RAY_ADDRESS says
-                    num_cpus=cpus or os.cpu_count(),
-                    include_dashboard=False,
-                    object_store_memory=OBJECT_STORE_BYTES,
-                    logging_level=logging.ERROR,
-                    log_to_driver=False,
-                    _node_ip_address="127.0.0.1",
-                )
-            finally:
-                os.umask(old_mask)
-            _close_token()
+            _start(cpus or os.cpu_count() or 1, say)
         else:
             ray.init(
                 address=address,
@@ -204,6 +203,48 @@ class _Tell(tune.Callback):
     ) -> None:
         del iteration, trials, info
         self._errors[trial.config["cell_id"]] = f"lost its worker {LOST_WORKERS + 1} times"
+
+
+def _start(cpus: int, say: Callable[[str], None]) -> None:
+    """Start Ray on this machine; where it gives up, end what it left and try again."""
+    for attempt in range(1, STARTS + 1):
+        old_mask = os.umask(0o077)  # Ray writes an access token; it is for this user only
+        try:
+            ray.init(
+                "local",  # whatever RAY_ADDRESS says
+                num_cpus=cpus,
+                include_dashboard=False,
+                object_store_memory=OBJECT_STORE_BYTES,
+                logging_level=logging.ERROR,
+                log_to_driver=False,
+                _node_ip_address="127.0.0.1",
+            )
+            break
+        except Exception as error:  # Ray raises no narrower class when its node is too slow
+            _end_half_started(error)
+            reason = " ".join(str(error).split())
+            if attempt == STARTS:
+                raise SpecError(
+                    f"Ray did not start here in {STARTS} attempts ({reason[:200]}); "
+                    f"try again when the machine is less busy"
+                ) from error
+            say(f"Ray did not start ({reason[:60]}); trying again")
+        finally:
+            os.umask(old_mask)
+    _close_token()
+
+
+def _end_half_started(error: Exception) -> None:
+    """End the processes of a node that Ray gave up on.
+
+    Ray itself forgets them: ``ray.shutdown`` knows only nodes that came up. The lost one is
+    where the error was raised.
+    """
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        node = frame.f_locals.get("self")
+        if isinstance(node, Node):
+            node.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
+    ray.shutdown()
 
 
 def _close_token() -> None:

@@ -71,7 +71,8 @@ def session(
 
             cluster, asked = None, {}
             if trains:
-                cluster = stack.enter_context(Cluster(place.address, cpus=place.slots))
+                started = Cluster(place.address, cpus=place.slots, say=display.say)
+                cluster = stack.enter_context(started)
                 asked = cluster.request(resources, one_node=server is not None)
             if server is not None:
                 server.wait()
