@@ -337,6 +337,6 @@ def test_a_storage_that_cannot_be_opened_is_refused_in_one_line() -> None:
 def test_rows_are_plain(tmp_path: Path) -> None:
     study = reopen(make(), str(tmp_path / "study.journal"))
     study.prepare()
-    row = study.rows()[1]
+    row = study.rows()[0]
     assert isinstance(row, TrialRow)
     assert (row.state, row.point) == ("waiting", {"lambda": 1.5, "tau_w": 0.5})
