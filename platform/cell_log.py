@@ -19,6 +19,7 @@ from mlflow.entities import Metric, Run
 from mlflow.exceptions import MlflowException
 
 from oclgrid.platform.analysis_files import analysis_files
+from oclgrid.platform.claims import Claimant
 from oclgrid.platform.figures import confusion_figure
 from oclgrid.platform.model import write_model
 from oclgrid.platform.provenance import hardware
@@ -53,11 +54,23 @@ class MlflowCellLog:
     uri: str
     run_id: str
     spec: CellSpec
+    claimant: Claimant | None = None
+    """Who works on the cell; without one, nothing keeps others from it."""
     _live_at: float = field(default=0.0, init=False)
 
     @cached_property
     def _store(self) -> Store:
         return Store(self.uri)
+
+    def claim(self) -> None:
+        """Make the cell ours; raise ElsewhereError if it is another command's."""
+        if claimant := self.claimant:
+            _patiently(lambda: claimant.claim(self._store, self.spec.cell_id))
+
+    def _check_claim(self) -> None:
+        """Raise ElsewhereError if the cell was given to another command."""
+        if claimant := self.claimant:
+            _patiently(lambda: claimant.check(self._store))
 
     def filed(self) -> Filed:
         """Return whether the cell is finished, and which analyses are done."""
@@ -103,6 +116,7 @@ class MlflowCellLog:
 
     def stage_done(self, records: list[StageRecord], checkpoint: bytes | None) -> None:
         """File the checkpoint, then the metrics of every stage in it."""
+        self._check_claim()
         if checkpoint is not None:
             digest = hashlib.sha256(checkpoint).hexdigest()
             name = f"stage-{records[-1].stage}-{digest}.pt"
@@ -138,6 +152,7 @@ class MlflowCellLog:
 
     def finish(self, records: list[StageRecord], predictor: Predictor) -> None:
         """File matrices and model, then close the run."""
+        self._check_claim()
         sequence = class_sequence(dataset(self.spec.dataset).classes, self.spec.class_order)
         last = records[-1].confusion
         self._upload(
@@ -171,6 +186,7 @@ class MlflowCellLog:
         Numbers that only earlier settings gave, such as those of a set of outliers that was left
         out since, are unset.
         """
+        self._check_claim()
         done, begun = ANALYSIS + analysis.name, ANALYSIS_BEGUN + analysis.name
         found = self._run().data
         tags = found.tags
@@ -200,9 +216,12 @@ class MlflowCellLog:
 
     def fail(self, reason: str, details: str) -> None:
         """Close the run as failed, with the reason as tag and the traceback as file."""
+        self._check_claim()
         self._upload({"error.txt": details.encode()})
         self._tag({"error": reason[:500]})
         _patiently(lambda: self._store.set_status(self.run_id, "FAILED"))
+        if claimant := self.claimant:  # others that wait for the cell see that it is given up
+            _patiently(lambda: claimant.give_up(self._store, self.spec.cell_id))
 
     def _upload(self, files: dict[str, bytes]) -> None:
         with tempfile.TemporaryDirectory() as folder:

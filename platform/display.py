@@ -94,6 +94,8 @@ class Display:
         return self._cells[cell_id].title
 
     def _told(self, spec: CellSpec, result: dict[str, Any]) -> str:
+        if result.get("is_elsewhere"):
+            return str(result["error"])
         if result.get("error"):
             return f"failed: {result['error']}"
         if result.get("analysis_error"):
@@ -180,6 +182,8 @@ class Display:
         stages = dataset(spec.dataset).stages
         accuracy = f"{100 * state['E']:.1f} %" if "E" in state else "-"
         title = Text(self._title(cell_id))
+        if state.get("is_elsewhere"):
+            return title, Text("elsewhere"), Text(accuracy), Text("-"), Text("-")
         if state.get("error"):
             return title, Text("failed", style="red"), Text(accuracy), Text("-"), Text("-")
         if state.get("done"):

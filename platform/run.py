@@ -20,6 +20,7 @@ from oclgrid.search_spaces.sweep import Sweep, on_data
 from oclgrid.trainables.spec import CellSpec
 
 if TYPE_CHECKING:
+    from oclgrid.platform.claims import Driver
     from oclgrid.platform.store import Store
     from oclgrid.trainables.cell import Assignment
 
@@ -61,10 +62,39 @@ def run_sweep(
         display.say(plan.told)
         trains = bool(plan.todo or plan.to_analyse)
         with session(place, sweep.resources, display, trains=trains) as held:
-            filing = _Filing(sweep, held.store, place.location, labels)
-            errors = _train(filing, plan, place, held, display) if trains else {}
-            with display.phase("filing the tables"):
-                return filing.close(errors)
+            from oclgrid.platform.claims import Driver
+
+            with Driver(held.store, is_only=place.location.folder is not None) as driver:
+                with driver.alone():
+                    filing = _Filing(sweep, held.store, place.location, labels, driver)
+                errors = _share(filing, plan, place, held, display) if trains else {}
+                with display.phase("filing the tables"), driver.alone():
+                    return filing.close(errors)
+
+
+def _share(
+    filing: "_Filing", plan: Plan, place: Surroundings, held: Session, display: Display
+) -> dict[str, str]:
+    """Train what is missing and wait for what others train; return the errors by cell id."""
+    from oclgrid.platform.sharing import wait_for_others
+    from oclgrid.trainables.cell import ELSEWHERE
+
+    errors: dict[str, str] = {}
+    while True:
+        errors |= _train(filing, plan, place, held, display)
+        theirs = [c for c in plan.cells if errors.get(c.cell_id, "").startswith(ELSEWHERE)]
+        stopped = errors | {c.cell_id: INTERRUPTED for c in theirs}
+        if not theirs or INTERRUPTED in errors.values():
+            return stopped
+        errors = {c: e for c, e in errors.items() if not e.startswith(ELSEWHERE)}
+        try:
+            left = wait_for_others(replace(plan, cells=tuple(theirs)), filing, display)
+        except KeyboardInterrupt:
+            return stopped
+        errors |= left.failed
+        if not left.plan.cells:
+            return errors
+        plan = left.plan
 
 
 def _train(
@@ -108,8 +138,10 @@ class _Filing:
         store: "Store",
         location: Location,
         labels: Mapping[str, dict[str, str]],
+        driver: "Driver",
     ) -> None:
         self.sweep, self.store, self._location, self._labels = sweep, store, location, labels
+        self.driver = driver
         self._tags = provenance()
         self._run = store.find_or_create(sweep.name, kind="sweep", sweep=sweep.name)
 
@@ -122,17 +154,22 @@ class _Filing:
         assignments = {}
         groups: dict[str, str] = {}
         work = plan.todo + plan.to_analyse
-        with display.phase(f"preparing {len(work)} runs"):
+        with display.phase(f"preparing {len(work)} runs"), self.driver.alone():
+            # Others may have made some since the plan was.
+            found = {
+                **plan.found,
+                **self.store.cells(c for c in work if c.cell_id not in plan.found),
+            }
             for spec in work:
-                if spec.cell_id in plan.found:
-                    run_id = plan.found[spec.cell_id].run_id
+                if spec.cell_id in found:
+                    run_id = found[spec.cell_id].run_id
                 else:
                     if spec.group_id not in groups:
                         groups[spec.group_id] = self._group(spec)
                     parent = groups[spec.group_id]
                     tags = {**self._tags, "sweep": self.sweep.name}
                     run_id = self.store.create_cell(spec, parent=parent, tags=tags)
-                log = MlflowCellLog(self.store.uri, run_id, spec)
+                log = MlflowCellLog(self.store.uri, run_id, spec, self.driver.claimant)
                 assignments[spec.cell_id] = Assignment(spec, log, analyses=plan.analyses)
         return assignments
 
@@ -157,9 +194,10 @@ class _Filing:
 
     def close(self, errors: dict[str, str]) -> Outcome:
         """File what the store now holds; leave no run of this sweep RUNNING."""
+        theirs = self.driver.elsewhere().keys()
         found = self.store.cells(self.sweep.cells)
-        for run in found.values():
-            if run.status in ("RUNNING", "SCHEDULED"):
+        for cell_id, run in found.items():
+            if run.status in ("RUNNING", "SCHEDULED") and cell_id not in theirs:
                 self.store.set_status(run.run_id, "KILLED")
         for cell_id in self._labels.keys() & found.keys():
             self.store.set_tags(found[cell_id].run_id, self._labels[cell_id])
@@ -176,10 +214,12 @@ class _Filing:
         unanalysed = {
             spec.title: found[spec.cell_id].tags.get(ANALYSIS_ERROR, "")
             for spec in now.to_analyse
-            if spec.cell_id not in errors
+            if spec.cell_id not in errors and spec.cell_id not in theirs
         }
         is_done = all(row.n == row.asked for row in rows)
         status = "FINISHED" if is_done else "FAILED" if failed else "KILLED"
+        if not is_done and theirs & found.keys():
+            status = "RUNNING"
         self.store.set_tags(self._run, {**self._tags, "content": content_digest(self.sweep)})
         self.store.describe(self._run, table_formats.to_markdown(rows))
         self.store.set_status(self._run, status)

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from oclgrid.platform.cell_log import MlflowCellLog
+from oclgrid.platform.claims import Claimant, Driver
 from oclgrid.platform.provenance import provenance
 from oclgrid.platform.store import Store, now_ms
 from oclgrid.platform.study import Study, TrialRow
 from oclgrid.search_spaces.search import Search
 from oclgrid.search_spaces.space import Point
 from oclgrid.trainables.cell import Assignment
+from oclgrid.trainables.spec import CellSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +24,13 @@ class Assign:
 
     search: Search
     uri: str
+    claimant: Claimant | None = None
 
     def __call__(self, config: dict[str, Any]) -> list[Assignment]:
         """Return the cells of the trial, in the order of its class orders."""
         specs = self.search.cells(config["point"])
         return [
-            Assignment(spec, MlflowCellLog(self.uri, run_id, spec))
+            Assignment(spec, MlflowCellLog(self.uri, run_id, spec, self.claimant))
             for spec, run_id in zip(specs, config["runs"], strict=True)
         ]
 
@@ -35,17 +38,21 @@ class Assign:
 class SearchFiling:
     """The search's own run, with a run for every cell of its trials below it."""
 
-    def __init__(self, search: Search, store: Store) -> None:
-        self.search, self.store = search, store
+    def __init__(self, search: Search, store: Store, driver: Driver) -> None:
+        self.search, self.store, self.driver = search, store, driver
         self._tags = provenance()
         names = {"kind": "search", "search": search.name, "study": search.study}
-        self.run_id = store.find_or_create(search.name, **names)
+        with driver.alone():
+            self.run_id = store.find_or_create(search.name, **names)
         store.set_tags(self.run_id, self._tags)
         store.set_status(self.run_id, "RUNNING")
 
     def begin(self, number: int, point: Point) -> dict[str, Any]:
         """Find or create the run of each cell of a trial; return what its workers need to know."""
-        specs = self.search.cells(point)
+        with self.driver.alone():
+            return self._begin(number, self.search.cells(point))
+
+    def _begin(self, number: int, specs: tuple[CellSpec, ...]) -> dict[str, Any]:
         found = self.store.cells(specs)
         own = {
             "search": self.search.name,
@@ -67,8 +74,9 @@ class SearchFiling:
         """Leave no cell of a trial RUNNING that nobody works on any more."""
         if state == "finished":
             return
-        for run in self.store.cells(self.search.cells(point)).values():
-            if run.status == "RUNNING":
+        theirs = self.driver.elsewhere()
+        for cell_id, run in self.store.cells(self.search.cells(point)).items():
+            if run.status == "RUNNING" and cell_id not in theirs:
                 if state == "pruned":
                     self.store.set_tags(run.run_id, {"pruned": f"in {self.search.study}"})
                 self.store.set_status(run.run_id, "KILLED")

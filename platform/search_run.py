@@ -1,5 +1,6 @@
 """Run a search: take up what is there, search on, file trials and pictures."""
 
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -56,12 +57,15 @@ def _run(study: Study, place: Surroundings, display: SearchDisplay) -> SearchOut
     display.say(f"study {search.study}: {len(study.rows())} trials are there")
     trains = study.queue_next()
     failed: dict[int, str] = {}
-    with session(place, search.resources, display, trains=trains) as held:
+    with session(place, search.resources, display, trains=trains) as held, ExitStack() as stack:
+        from oclgrid.platform.claims import Driver
         from oclgrid.platform.search_filing import SearchFiling
 
         if trains and search.budget.gpu_hours is not None and not held.asked.get("GPU"):
             raise SpecError("budget.gpu_hours counts nothing: a trial has no GPU; use core_hours")
-        filing = SearchFiling(search, held.store)
+        is_only = place.location.folder is not None
+        driver = stack.enter_context(Driver(held.store, is_only=is_only))
+        filing = SearchFiling(search, held.store, driver)
         if trains:
             failed = _train(study, place, held, _Watcher(study, filing, display))
         interrupted = study.put_back()
@@ -80,7 +84,8 @@ def _train(study: Study, place: Surroundings, held: Session, watcher: "_Watcher"
     from oclgrid.trainables.point import PointTrainable
 
     assert held.cluster is not None
-    given = {"assign": Assign(study.search, held.store.uri), "data": str(place.data)}
+    assign = Assign(study.search, held.store.uri, watcher.claimant)
+    given = {"assign": assign, "data": str(place.data)}
     slots = held.cluster.slots(held.asked)
     with watcher.display.watching({}, {}, slots=slots, poll=held.cluster.progress):
         return search_points(
@@ -94,6 +99,7 @@ class _Watcher:
     def __init__(self, study: Study, filing: "SearchFiling", display: SearchDisplay) -> None:
         self._search, self._filing, self.display = study.search, filing, display
         self._points: dict[int, Point] = {}
+        self.claimant = filing.driver.claimant
 
     def begin(self, number: int, point: Point) -> dict[str, Any]:
         self._points[number] = point

@@ -62,7 +62,14 @@ class Store:
     def experiment(self) -> str:
         """Id of the experiment that holds all our runs; made when first needed."""
         if self._experiment is None:
-            self._experiment = self.client.create_experiment(EXPERIMENT, tags=EXPERIMENT_TAGS)
+            try:
+                made = self.client.create_experiment(EXPERIMENT, tags=EXPERIMENT_TAGS)
+            except MlflowException:
+                found = self.client.get_experiment_by_name(EXPERIMENT)
+                if found is None:
+                    raise
+                made = found.experiment_id  # another command was quicker
+            self._experiment = str(made)
         return self._experiment
 
     def cells(self, specs: Iterable[CellSpec]) -> dict[str, CellRun]:
@@ -81,7 +88,7 @@ class Store:
             if len(groups) > FEW_GROUPS:
                 queries = [{"dataset": place, "method": method, "protocol": protocol}]
             cell_ids = set.union(*groups.values())
-            for run in (run for query in queries for run in self._search(kind="cell", **query)):
+            for run in (run for query in queries for run in self.search(kind="cell", **query)):
                 cell_id = run.data.tags["cell_id"]
                 known = found.get(cell_id)
                 if cell_id in cell_ids and (known is None or not known.is_finished):
@@ -93,7 +100,7 @@ class Store:
         found: dict[str, str] = {}
         groups = {spec.training_group_id: spec for spec in specs}
         for group, spec in groups.items():
-            for run in self._search(kind="cell", training_group=group):
+            for run in self.search(kind="cell", training_group=group):
                 if run.info.status == "FINISHED":
                     order = int(run.data.tags["order"])
                     found[replace(spec, class_order=order).training_id] = str(run.info.run_id)
@@ -132,7 +139,7 @@ class Store:
 
     def sweep(self, name: str) -> SweepRun | None:
         """Return the run of a sweep, if it has one."""
-        for run in self._search(kind="sweep", sweep=name):
+        for run in self.search(kind="sweep", sweep=name):
             return SweepRun(
                 run_id=str(run.info.run_id),
                 status=str(run.info.status),
@@ -154,12 +161,37 @@ class Store:
 
     def find_or_create(self, name: str, *, parent: str | None = None, **tags: str) -> str:
         """Return the run that has these tags, created below ``parent`` if there is none."""
-        for run in self._search(**tags):
+        for run in self.search(**tags):
             return str(run.info.run_id)
         if parent is not None:
             tags[PARENT] = parent
         run = self.client.create_run(self.experiment, run_name=name, tags=tags)
         return str(run.info.run_id)
+
+    def create(self, name: str, tags: dict[str, str]) -> str:
+        """Create a run; return its id."""
+        return str(self.client.create_run(self.experiment, run_name=name, tags=tags).info.run_id)
+
+    def delete(self, run_id: str) -> None:
+        """Delete a run: it is not found any more and takes no more tags."""
+        self.client.delete_run(run_id)
+
+    def tagged(self, **tags: str) -> dict[str, dict[str, str]]:
+        """Return all tags of the runs that have these, by run id."""
+        return {str(run.info.run_id): dict(run.data.tags) for run in self.search(**tags)}
+
+    def active_tags(self, run_id: str) -> dict[str, str] | None:
+        """Return the tags of a run; None if it was deleted."""
+        run = self.client.get_run(run_id)
+        return dict(run.data.tags) if run.info.lifecycle_stage == "active" else None
+
+    def remove_tag(self, run_id: str, key: str) -> None:
+        """Take a tag off a run, if both are there."""
+        try:
+            self.client.delete_tag(run_id, key)
+        except MlflowException as error:
+            if error.get_http_status_code() not in (400, 404):
+                raise
 
     def log_numbers(self, run_id: str, numbers: dict[str, float], *, step: int, at: int) -> None:
         """Log metrics under a given time, so that doing it again changes nothing."""
@@ -185,7 +217,7 @@ class Store:
         else:
             self.client.set_terminated(run_id, status)
 
-    def _search(self, **tags: str) -> Iterator[Run]:
+    def search(self, **tags: str) -> Iterator[Run]:
         """Yield the runs with all these tags, oldest first."""
         if self._experiment is None:
             return

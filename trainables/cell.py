@@ -24,6 +24,14 @@ class TransientError(Exception):
     """Something outside the program was not there; trying again may help."""
 
 
+class ElsewhereError(Exception):
+    """Another command works on the cell; says which."""
+
+
+ELSEWHERE = "another command works on it"
+"""How the error of a cell begins that is left to another command."""
+
+
 @dataclass(frozen=True, slots=True)
 class Filed:
     """What the log holds of a cell."""
@@ -35,6 +43,9 @@ class Filed:
 
 class CellLog(Protocol):
     """Where a trial's results go, and where it finds those of an earlier attempt."""
+
+    def claim(self) -> None:
+        """Make the cell ours; raise ElsewhereError if it is another command's."""
 
     def filed(self) -> Filed:
         """Return what earlier attempts have filed."""
@@ -105,6 +116,10 @@ class CellTrainable(tune.Trainable):
             return self._work()
         except TransientError:
             raise
+        except ElsewhereError as error:
+            reason = f"{ELSEWHERE}: {error}"
+            known = {"cell_id": self._todo.spec.cell_id, "is_elsewhere": True}
+            return {**known, "done": True, "error": reason}
         except Exception as error:
             reason = _one_line(error)
             result = {"cell_id": self._todo.spec.cell_id, "done": True}
@@ -142,7 +157,7 @@ class CellTrainable(tune.Trainable):
         started = time.perf_counter()
         try:
             log.analysed(analysis, self._findings(cell, analysis), stage=cell.info.stages)
-        except TransientError:
+        except (TransientError, ElsewhereError):
             raise
         except Exception as error:
             logger.exception("%s: %s", self._todo.spec.title, analysis.name)
@@ -194,6 +209,7 @@ class CellTrainable(tune.Trainable):
     def _open(self) -> Cell:
         """Return the cell as its newest usable checkpoint left it, or new."""
         spec, log = self._todo.spec, self._todo.log
+        log.claim()
         filed = log.filed()
         self._is_filed = filed.is_finished
         self._left = [a for a in self._todo.analyses if filed.analyses.get(a.name) != a.digest]
