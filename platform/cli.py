@@ -11,8 +11,8 @@ from oclgrid.platform import cluster_commands as cluster
 from oclgrid.platform import commands as do
 from oclgrid.platform import job_commands as jobs
 from oclgrid.platform import result_commands as results
+from oclgrid.platform import store_command, ui_command
 from oclgrid.platform import tune_command as searching
-from oclgrid.platform import ui_command
 from oclgrid.platform.commands import BAD_INPUT, DONE, INTERRUPTED, SOME_FAILED
 from oclgrid.platform.environment import prepare
 from oclgrid.platform.results import NUMBERS, RULE
@@ -221,6 +221,12 @@ def _parser() -> argparse.ArgumentParser:
     data.add_argument("dataset", metavar="DATASET", nargs="?")
     data.add_argument("--download", action="store_true", help="fetch a missing dataset")
     add_data(data)
+
+    store = add("store", store_command.store, "copy the runs of one store into another",
+                example="store copy oclgrid-store http://127.0.0.1:5000")  # fmt: skip
+    store.add_argument("action", choices=["copy"])
+    store.add_argument("source", metavar="FROM", help="folder, or address of an MLflow server")
+    store.add_argument("target", metavar="TO", help="likewise")
 
     listing = add(
         "list", do.show, "list methods, datasets, sweeps or searches", example="list methods"

@@ -36,6 +36,11 @@ class Location:
             ) from error
 
     @property
+    def resolved(self) -> str:
+        """The address in one spelling."""
+        return str(self.folder.resolve()) if self.folder else self.uri or ""
+
+    @property
     def reading_uri(self) -> str:
         """Address for looking only: the embedded database is read without a server."""
         return sqlite_uri(self.folder) if self.folder else self.uri or ""

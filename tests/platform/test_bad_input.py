@@ -16,7 +16,8 @@ from oclgrid.trainables.datasets import DATASETS
 from oclgrid.trainables.outliers import OUTLIERS
 from oclgrid.trainables.registry import all_methods
 
-COMMANDS = ("run", "plan", "table", "compare", "report", "export", "tune", "ui", "data", "list")
+COMMANDS = ("run", "plan", "table", "compare", "report", "export", "tune", "ui", "data", "store",
+            "list")  # fmt: skip
 PROGRESS = {"checking the data ..."}
 """Lines of `run` that may come before the one that says what is wrong."""
 CELLS = "cells: {dataset: digits, memory: 10, method: er}\n"
