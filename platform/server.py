@@ -22,8 +22,14 @@ HOST = "127.0.0.1"
 class EmbeddedServer:
     """An MLflow tracking server on loopback over a SQLite file and an artifact folder."""
 
-    def __init__(self, store: Path, *, port: int | None = None) -> None:
+    workers = 1
+
+    def __init__(
+        self, store: Path, *, port: int | None = None, database: str | None = None
+    ) -> None:
+        """Take note of folder, port (any) and database (a file in the folder)."""
         self._store = store.resolve()
+        self._database = database or sqlite_uri(store)
         self.port = port if port is not None else _free_port()
         self.uri = f"http://{HOST}:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
@@ -33,9 +39,9 @@ class EmbeddedServer:
         _require_free(self.port)
         artifacts = self._store / "artifacts"
         artifacts.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "mlflow", "server", "--workers", "1"]
+        command = [sys.executable, "-m", "mlflow", "server", "--workers", str(self.workers)]
         command += ["--host", HOST, "--port", str(self.port)]
-        command += ["--backend-store-uri", sqlite_uri(self._store)]
+        command += ["--backend-store-uri", self._database]
         command += ["--artifacts-destination", artifacts.as_uri()]
         with (self._store / "server.log").open("ab") as log:
             self._process = subprocess.Popen(
