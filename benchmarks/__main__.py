@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import methods, overhead, reading, step
+from benchmarks import methods, overhead, planning, reading, step
 from benchmarks.measure import Entry
 
 SUITES = {
@@ -16,6 +16,7 @@ SUITES = {
     "methods": methods.measure,
     "overhead": overhead.measure,
     "reading": reading.measure,
+    "planning": planning.measure,
 }
 LATEST = Path(__file__).parent / "latest.json"
 

@@ -34,16 +34,21 @@ def measure() -> list[Entry]:
             folder = Path(name)
             fill(folder, size)
             for command in COMMANDS:
-                times = [_seconds(command, folder) for _ in range(REPEATS)]
-                print(f"{command} of {size} cells: {statistics.median(times):.2f} s")
-                ratio = statistics.median(times) / allowed
-                spread = (max(times) - min(times)) / allowed
-                entries.append(Entry(f"{command} of {size} cells", ratio, f"{allowed:g} s", spread))
+                times = [seconds(command, "full.yaml", folder) for _ in range(REPEATS)]
+                entries.append(share(f"{command} of {size} cells", times, allowed))
     return entries
 
 
-def _seconds(command: str, folder: Path) -> float:
-    arguments = [command, "full.yaml", "--store", "store"]
+def share(name: str, times: list[float], allowed: float) -> Entry:
+    """Return the median time as a share of the seconds allowed, and print it."""
+    middle, spread = statistics.median(times), max(times) - min(times)
+    print(f"{name}: {middle:.2f} s")
+    return Entry(name, middle / allowed, f"{allowed:g} s", spread / allowed, {"seconds": middle})
+
+
+def seconds(command: str, sweep: str, folder: Path) -> float:
+    """Return the time of a command on a sweep, over the store in a folder."""
+    arguments = [command, sweep, "--store", "store"]
     started = time.perf_counter()
     subprocess.run(
         [sys.executable, "-m", "oclgrid.platform.cli", *arguments],
