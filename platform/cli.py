@@ -110,11 +110,20 @@ def _parser() -> argparse.ArgumentParser:
             "--no-seconds", action="store_true", help="leave out what a clock says"
         )
 
+    def add_budget(command: argparse.ArgumentParser) -> None:
+        for option, names in (("budget", "hours, core_hours, gpu_hours or money"),
+                              ("price", "core_hour or gpu_hour")):  # fmt: skip
+            command.add_argument(
+                f"--{option}", action="append", default=[], metavar="NAME=AMOUNT",
+                help=f"{names}; may be given again; goes before the sweep's own",
+            )  # fmt: skip
+
     run = add("run", do.run, "run every cell that has no result yet, then print the table",
               example="run quickstart")  # fmt: skip
     run.add_argument("sweep", metavar="SWEEP")
     run.add_argument("--slots", type=int, help="CPUs to use on this machine (default: all)")
     run.add_argument("--address", help="of a running Ray cluster (default: Ray on this machine)")
+    add_budget(run)
     add_store(run)
     add_data(run)
     add_table(run)
@@ -122,6 +131,7 @@ def _parser() -> argparse.ArgumentParser:
     plan = add("plan", do.plan, "say which cells are finished or missing, and what they would cost",
                example="plan quickstart")  # fmt: skip
     plan.add_argument("sweep", metavar="SWEEP")
+    add_budget(plan)
     add_store(plan)
     add_data(plan)
 

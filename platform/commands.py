@@ -5,6 +5,7 @@ Slow imports stand inside the functions, so that help and refusals come at once.
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ def run(options: Any) -> int:
     from oclgrid.search_spaces.sweep import read_sweep
 
     check_output(options)
-    sweep = read_sweep(options.sweep)
+    sweep = budgeted(read_sweep(options.sweep), options)
     place = surroundings_of(options)
     display = Display()
     outcome = run_sweep(sweep, place, display)
@@ -46,6 +47,16 @@ def run(options: Any) -> int:
         return SOME_FAILED
     display.say(f"compare the runs with `oclgrid ui {options.sweep}`")
     return DONE
+
+
+def budgeted(sweep: "Sweep", options: Any) -> "Sweep":
+    """Return the sweep with the budget and the price of the command line."""
+    from oclgrid.search_spaces.budget import amended
+
+    price = amended(sweep.price, options.price, option="--price")
+    budget = amended(sweep.budget, options.budget, option="--budget")
+    budget.check(price)
+    return replace(sweep, budget=budget, price=price)
 
 
 def surroundings_of(options: Any) -> "Surroundings":
@@ -83,12 +94,12 @@ def tell_undecoded(sweep: "Sweep") -> None:
 
 def plan(options: Any) -> int:
     """Print which cells are finished or missing, and what they would cost."""
-    from oclgrid.platform.display import clock
+    from oclgrid.platform.estimate import cost_lines
     from oclgrid.platform.location import find_store
     from oclgrid.platform.plan import make_plan
     from oclgrid.platform.results import ANALYSIS_ERROR
 
-    sweep = sweep_of(options)
+    sweep = budgeted(sweep_of(options), options)
     plan = make_plan(sweep, find_store(options.store))
     tell_undecoded(sweep)
     print(plan.told)
@@ -98,11 +109,8 @@ def plan(options: Any) -> int:
         error = run and (run.error or run.tags.get(ANALYSIS_ERROR, ""))
         note += f": {error}" if error else ""
         print(f"  {plan.state(spec):10} {spec.cell_id}  {spec.title}{note}")
-    seconds, unknown = plan.seconds_left()
-    if seconds:
-        print(f"about {clock(seconds)} of one core, by stages measured in this sweep")
-    if unknown:
-        print(f"no measured stage yet to estimate {unknown} cells by")
+    for line in cost_lines(sweep, plan.estimate):
+        print(line)
     return DONE
 
 

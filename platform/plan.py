@@ -1,14 +1,15 @@
 """What a sweep still needs: which cells are finished, can go on, or are missing."""
 
 import hashlib
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
+from oclgrid.platform.estimate import Estimate, Estimator, Kind, kind
 from oclgrid.platform.location import Location
 from oclgrid.platform.reading import open_source
-from oclgrid.platform.results import CellRun
+from oclgrid.platform.results import CellRun, StageTime
 from oclgrid.search_spaces.sweep import Sweep
 from oclgrid.trainables.analysis import Analysis
-from oclgrid.trainables.datasets import dataset
 from oclgrid.trainables.spec import CellSpec
 
 
@@ -22,6 +23,8 @@ class Plan:
     """Whether every cell is finished and analysed and the sweep's tables are written."""
     analyses: tuple[Analysis, ...] = ()
     """What is to be computed of each finished cell."""
+    others: Mapping[Kind, list[StageTime]] = field(default_factory=dict)
+    """Times of other cells in the store, by dataset and method of which this sweep has none."""
 
     @property
     def todo(self) -> list[CellSpec]:
@@ -66,27 +69,22 @@ class Plan:
         ]
         return f"{len(self.cells)} cells: {', '.join(parts)}"
 
-    def seconds_left(self) -> tuple[float, int]:
-        """Return core-seconds still needed, and how many cells cannot be estimated.
+    @property
+    def estimator(self) -> Estimator:
+        """Tells how long stages of the cells take."""
+        return Estimator(self.cells, self.found, self.others)
 
-        The basis are finished stages of cells of this sweep with the same dataset and method.
-        """
-        measured: dict[tuple[str, str], list[float]] = {}
-        for spec in self.cells:
-            run = self.found.get(spec.cell_id)
-            if run is not None and run.stage:
-                spent = run.numbers["train_seconds"] + run.numbers["inference_seconds"]
-                key = (spec.dataset, spec.method.name)
-                measured.setdefault(key, []).append(spent / run.stage)
-        total, unknown = 0.0, 0
-        for spec in self.todo:
-            basis = measured.get((spec.dataset, spec.method.name))
-            if basis is None:
-                unknown += 1
-                continue
-            left = dataset(spec.dataset).stages - self.stage(spec)
-            total += left * sum(basis) / len(basis)
-        return total, unknown
+    @property
+    def estimate(self) -> Estimate:
+        """What the cells still to run will take."""
+        return self.estimator.rest(self.todo, self.found)
+
+    @property
+    def spent_seconds(self) -> float:
+        """What the stages that are done took."""
+        runs = [run for run in self.found.values() if run.stage]
+        names = ("train_seconds", "inference_seconds")
+        return sum(run.numbers[name] for run in runs for name in names)
 
 
 def make_plan(sweep: Sweep, location: Location) -> Plan:
@@ -104,7 +102,10 @@ def make_plan(sweep: Sweep, location: Location) -> Plan:
         and not plan.todo
         and not plan.to_analyse
     )
-    return replace(plan, is_filed=is_filed)
+    measured = {kind(c) for c in plan.cells if plan.stage(c)}
+    kinds = {kind(c) for c in plan.todo} - measured
+    others = {k: times for k in sorted(kinds) if (times := source.stage_times(*k))}
+    return replace(plan, is_filed=is_filed, others=others)
 
 
 def content_digest(sweep: Sweep) -> str:

@@ -13,13 +13,15 @@ from typing import Any
 from urllib.parse import quote
 
 from oclgrid.platform.location import Location
-from oclgrid.platform.results import CellRun, Source, SweepRun
+from oclgrid.platform.results import CellRun, StageTime, SweepRun, TimedSource
 from oclgrid.trainables.spec import CellSpec
 
 EXPERIMENT = "oclgrid"
 """The MLflow experiment that holds all our runs."""
 KNOWN_SCHEMAS = {"dc11669786a5"}
 """Alembic versions of MLflow's database whose tables are as read here: MLflow 3.17."""
+NEWEST = 20
+"""Finished cells that times are taken from."""
 AMONG = "run_uuid IN (SELECT value FROM json_each(?))"
 
 
@@ -27,7 +29,7 @@ class _OtherSchemaError(Exception):
     """The database is not one that can be read here."""
 
 
-def open_source(location: Location) -> Source:
+def open_source(location: Location) -> TimedSource:
     """Return the store for looking only, by the quickest way there is."""
     if location.folder is not None:
         try:
@@ -69,6 +71,9 @@ class Folder:
         for cell_id, run in self._runs("cell_id"):
             if cell_id in wanted and (cell_id not in chosen or chosen[cell_id][1] != "FINISHED"):
                 chosen[cell_id] = run
+        return self._cell_runs(chosen)
+
+    def _cell_runs(self, chosen: dict[str, tuple[Any, ...]]) -> dict[str, CellRun]:
         run_ids = [run[0] for run in chosen.values()]
         tags = self._by_run("tags", run_ids)
         numbers = self._by_run("latest_metrics", run_ids, where="NOT is_nan AND")
@@ -85,6 +90,24 @@ class Folder:
             for cell_id, (run_id, status, _, ended) in chosen.items()
             if tags[run_id].get("kind") == "cell"
         }
+
+    def stage_times(self, place: str, method: str) -> list[StageTime]:
+        """Return the times of the newest finished cells on a dataset by a method."""
+        query = """
+            SELECT run_uuid, status, start_time, end_time
+            FROM runs JOIN tags AS d USING (run_uuid) JOIN tags AS m USING (run_uuid)
+            WHERE d.key = 'dataset' AND d.value = ? AND m.key = 'method' AND m.value = ?
+            AND experiment_id = ? AND status = 'FINISHED' AND lifecycle_stage = 'active'
+            ORDER BY start_time DESC LIMIT ?
+        """
+        asked = (place, method, self._experiment, NEWEST)
+        runs = self._cell_runs({row[0]: row for row in self._base.execute(query, asked)})
+        params = self._by_run("params", list(runs), where="key = 'stream_fraction' AND")
+        return [
+            StageTime.of(run, float(params[run_id]["stream_fraction"]))
+            for run_id, run in runs.items()
+            if run.stage
+        ]
 
     def stage_accuracies(self, run_ids: Iterable[str]) -> dict[str, list[float]]:
         """Return the accuracy after each finished stage, by run id."""

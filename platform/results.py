@@ -48,6 +48,21 @@ class CellRun:
         return self.status == "FINISHED"
 
 
+@dataclass(frozen=True, slots=True)
+class StageTime:
+    """Mean seconds of a stage of a cell."""
+
+    train: float
+    """If the whole stream arrived."""
+    inference: float
+
+    @classmethod
+    def of(cls, run: CellRun, fraction: float) -> "StageTime":
+        """Return the time of a run to which this share of the stream arrived."""
+        train, inference = run.numbers["train_seconds"], run.numbers["inference_seconds"]
+        return cls(train / run.stage / fraction, inference / run.stage)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SweepRun:
     """What the store knows of a sweep."""
@@ -77,6 +92,13 @@ class Source(Protocol):
 
     def artifact(self, run_id: str, path: str) -> bytes | None:
         """Return a file of a run, if it is there."""
+
+
+class TimedSource(Source, Protocol):
+    """A source that also knows how long stages of cells that were not asked for took."""
+
+    def stage_times(self, place: str, method: str) -> list[StageTime]:
+        """Return the times of the newest finished cells on a dataset by a method."""
 
 
 def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -14,8 +14,8 @@ from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from sqlalchemy.exc import SQLAlchemyError
 
-from oclgrid.platform.reading import EXPERIMENT, read_artifact
-from oclgrid.platform.results import CellRun, SweepRun, flatten
+from oclgrid.platform.reading import EXPERIMENT, NEWEST, read_artifact
+from oclgrid.platform.results import CellRun, StageTime, SweepRun, flatten
 from oclgrid.trainables.datasets import dataset
 from oclgrid.trainables.schema import SpecError
 from oclgrid.trainables.spec import CellSpec
@@ -136,6 +136,21 @@ class Store:
             points = self.client.get_metric_history(run_id, "E")
             found[run_id] = [m.value for m in sorted(points, key=lambda m: int(m.step))]
         return found
+
+    def stage_times(self, place: str, method: str) -> list[StageTime]:
+        """Return the times of the newest finished cells on a dataset by a method."""
+        if self._experiment is None:
+            return []
+        runs = self.client.search_runs(
+            [self._experiment],
+            f"tags.kind = 'cell' and tags.dataset = '{place}' and tags.method = '{method}' "
+            f"and attributes.status = 'FINISHED'",
+            max_results=NEWEST,
+            order_by=["attributes.start_time DESC"],
+        )
+        fractions = [float(run.data.params["stream_fraction"]) for run in runs]
+        cells = map(_cell_run, runs)
+        return [StageTime.of(c, f) for c, f in zip(cells, fractions, strict=True) if c.stage]
 
     def sweep(self, name: str) -> SweepRun | None:
         """Return the run of a sweep, if it has one."""

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
+from oclgrid.search_spaces.budget import Price, SweepBudget
 from oclgrid.search_spaces.yaml_file import read_yaml
 from oclgrid.trainables.analysis import ANALYSES, Analysis
 from oclgrid.trainables.datasets import dataset
@@ -17,7 +18,7 @@ from oclgrid.trainables.spec import CellSpec, MethodConfig
 
 PRESETS = Path(__file__).parent / "presets"
 MAX_CELLS = 100_000
-KEYS = ("sweep", "about", "cells", "overrides", "analyses", "resources")
+KEYS = ("sweep", "about", "cells", "overrides", "analyses", "resources", "budget", "price")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,9 +52,9 @@ class Grid:
     def __post_init__(self) -> None:
         if isinstance(self.orders, int) and not 1 <= self.orders <= 10_000:
             raise SpecError(f"cells.orders must lie in [1, 10000], got {self.orders}")
-        for field, values in (("memory", self.memory), ("orders", self.class_orders)):
+        for name, values in (("memory", self.memory), ("orders", self.class_orders)):
             if min(values) < 0:
-                raise SpecError(f"cells.{field} must not be negative, got {min(values)}")
+                raise SpecError(f"cells.{name} must not be negative, got {min(values)}")
 
     @property
     def class_orders(self) -> tuple[int, ...]:
@@ -73,6 +74,8 @@ class Sweep:
     """The file it was read from."""
     analyses: tuple[Analysis, ...] = ()
     """What to compute of each finished cell; none of it changes a cell."""
+    budget: SweepBudget = field(default_factory=SweepBudget)
+    price: Price = field(default_factory=Price)
 
 
 def read_sweep(name_or_file: str, data: Path | None = None) -> Sweep:
@@ -116,6 +119,8 @@ def parse_sweep(data: object, *, where: str) -> Sweep:
         cells=tuple(cells.values()),
         resources=build(Resources, data.get("resources", {}), where="resources"),
         analyses=_analyses(data.get("analyses", [])),
+        budget=build(SweepBudget, data.get("budget", {}), where="budget"),
+        price=build(Price, data.get("price", {}), where="price"),
     )
 
 

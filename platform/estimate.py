@@ -1,0 +1,93 @@
+"""What the rest of a sweep will take, from the stages that were measured in the store."""
+
+import statistics
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from oclgrid.platform.results import CellRun, StageTime
+from oclgrid.search_spaces.budget import Price
+from oclgrid.search_spaces.sweep import Sweep
+from oclgrid.trainables.datasets import dataset
+from oclgrid.trainables.spec import CellSpec
+
+Kind = tuple[str, str]
+"""Dataset and method."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Seconds of one trial, and what they rest on."""
+
+    seconds: float
+    unknown: int
+    """Cells of which nothing like them was ever measured."""
+    basis: str
+
+
+class Estimator:
+    """Mean times of a stage, by dataset and method; training grows with the share of the stream.
+
+    Stages of the sweep's own cells are the basis. Only where it has none of a dataset and method,
+    those of other cells in the store are, which may have another memory size or other options.
+    """
+
+    def __init__(
+        self,
+        cells: Iterable[CellSpec],
+        found: Mapping[str, CellRun],
+        others: Mapping[Kind, list[StageTime]],
+    ) -> None:
+        own: dict[Kind, list[StageTime]] = {}
+        for spec in cells:
+            run = found.get(spec.cell_id)
+            if run is not None and run.stage:
+                own.setdefault(kind(spec), []).append(StageTime.of(run, spec.stream_fraction))
+        self._own, self._others = own, {k: t for k, t in others.items() if k not in own}
+
+    def stage_seconds(self, spec: CellSpec) -> float | None:
+        """Return how long a stage of a cell takes; None if nothing like it was measured."""
+        times = (self._own | self._others).get(kind(spec))
+        if not times:
+            return None
+        return statistics.fmean(t.train * spec.stream_fraction + t.inference for t in times)
+
+    def rest(self, cells: Iterable[CellSpec], found: Mapping[str, CellRun]) -> Estimate:
+        """Return what the stages still missing of these cells take."""
+        seconds, unknown = 0.0, 0
+        asked = list(cells)
+        for spec in asked:
+            run, one = found.get(spec.cell_id), self.stage_seconds(spec)
+            if one is None:
+                unknown += 1
+            else:
+                seconds += one * (dataset(spec.dataset).stages - (run.stage if run else 0))
+        return Estimate(seconds, unknown, self._basis({kind(spec) for spec in asked}))
+
+    def _basis(self, kinds: set[Kind]) -> str:
+        parts = []
+        for name, times in (("of this sweep", self._own), ("of others", self._others)):
+            if n := sum(len(t) for k, t in times.items() if k in kinds):
+                parts.append(f"{n} cells {name}")
+        return "by the stages measured in " + " and ".join(parts) if parts else ""
+
+
+def kind(spec: CellSpec) -> Kind:
+    """Return what cells must share to take alike long."""
+    return spec.dataset, spec.method.name
+
+
+def cost_lines(sweep: Sweep, estimate: Estimate) -> Iterator[str]:
+    """Yield what the rest of a sweep will take and cost, and what that rests on."""
+    if estimate.seconds:
+        core_hours = estimate.seconds * sweep.resources.cpus / 3600
+        share = 0.0 if sweep.resources.gpu == "auto" else sweep.resources.gpu
+        gpu_hours = estimate.seconds * share / 3600
+        parts = [f"{core_hours:.2f} core hours"]
+        parts += [f"{gpu_hours:.2f} GPU hours"] if gpu_hours else []
+        if sweep.price != Price():
+            parts.append(f"{sweep.price.of(core_hours, gpu_hours):.2f} of money")
+        yield f"about {', '.join(parts)}, {estimate.basis}"
+    if sweep.price.gpu_hour and sweep.resources.gpu == "auto":
+        yield "without GPUs, as resources.gpu is auto; set it to a share to count them"
+    if estimate.unknown:
+        yield f"no measured stage yet to estimate {estimate.unknown} cells by"
