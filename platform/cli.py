@@ -173,7 +173,7 @@ def _parser() -> argparse.ArgumentParser:
                       help="then test the best and the paper's point on 3 orders")  # fmt: skip
     tune.add_argument("--study-storage", metavar="WHERE",
                       help="database URL or journal file of the study "
-                      "(default: optuna.db in the store's folder)")  # fmt: skip
+                      "(default: $OCLGRID_STUDY, or optuna.db in the store's folder)")  # fmt: skip
     tune.add_argument("--slots", type=int, help="CPUs to use on this machine (default: all)")
     tune.add_argument("--address", help="of a running Ray cluster (default: Ray on this machine)")
     add_store(tune)

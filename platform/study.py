@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+import os
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,9 +53,9 @@ class TrialRow:
 
 
 def study_address(location: Location, given: str | None) -> str:
-    """Return where the study is kept: as asked for, or beside an embedded store."""
-    if given is not None:
-        return given
+    """Return where the study is kept: by option, environment, or beside an embedded store."""
+    if address := given or os.environ.get("OCLGRID_STUDY"):
+        return address
     if location.folder is None:
         raise SpecError(
             "a search in a store with a server of its own needs --study-storage: the URL of a "
