@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from oclgrid.platform import comparing, table
 from oclgrid.platform.comparing import by_order
 from oclgrid.platform.results import NUMBERS, CellRun
-from oclgrid.platform.study import TrialRow
 from oclgrid.platform.table_formats import SHOWN
+from oclgrid.platform.trials import TrialRow
 from oclgrid.search_spaces.search import Search
 from oclgrid.search_spaces.sweep import Sweep
 from oclgrid.trainables.spec import CellSpec

@@ -12,7 +12,8 @@ from ray.tune.search import Searcher
 from ray.tune.search.optuna import OptunaSearch
 
 from oclgrid.platform.launch import Cluster
-from oclgrid.platform.study import STATES, Study, TrialRow, sampler, suggest
+from oclgrid.platform.study import STATES, Study, sampler, suggest
+from oclgrid.platform.trials import TrialRow
 from oclgrid.search_spaces.search import SMALLER_IS_BETTER, Search
 from oclgrid.search_spaces.space import Point, Value
 

@@ -6,8 +6,9 @@ from rich.text import Text
 
 from oclgrid.platform.display import Display
 from oclgrid.platform.study import Study
+from oclgrid.platform.trials import told
 from oclgrid.search_spaces.search import Search
-from oclgrid.search_spaces.space import Point, Value
+from oclgrid.search_spaces.space import Point
 
 
 class SearchDisplay(Display):
@@ -79,13 +80,3 @@ class SearchDisplay(Display):
         if ended := self._state[cell_id].get("ended"):
             stage = Text(ended, style="yellow")
         return title, stage, *rest
-
-
-def told(point: Point) -> str:
-    """Return a point for people."""
-    return ", ".join(f"{name} {brief(value)}" for name, value in point.items())
-
-
-def brief(value: Value) -> str:
-    """Return a value with as many digits as a person reads."""
-    return f"{value:.3g}" if isinstance(value, float) else str(value)

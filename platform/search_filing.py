@@ -1,7 +1,5 @@
 """A search in the store: its own run, the cells of its trials, and what is filed at the end."""
 
-import csv
-import io
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +9,8 @@ from oclgrid.platform.cell_log import MlflowCellLog
 from oclgrid.platform.claims import Claimant, Driver
 from oclgrid.platform.provenance import provenance
 from oclgrid.platform.store import Store, now_ms
-from oclgrid.platform.study import Study, TrialRow
+from oclgrid.platform.study import Study
+from oclgrid.platform.trials import TRIALS, trials_csv
 from oclgrid.search_spaces.search import Search
 from oclgrid.search_spaces.space import Point
 from oclgrid.trainables.cell import Assignment
@@ -87,7 +86,7 @@ class SearchFiling:
         for row in rows:
             self.end(row.point, row.state)
         with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / "trials.csv").write_text(trials_csv(self.search, rows), "utf-8")
+            (Path(folder) / TRIALS).write_text(trials_csv(self.search, rows), "utf-8")
             for name, content in pictures.items():
                 (Path(folder) / name).write_bytes(content)
             self.store.client.log_artifacts(self.run_id, folder)
@@ -100,20 +99,3 @@ class SearchFiling:
         self.store.set_tags(self.run_id, chosen)
         self.store.set_status(self.run_id, "FINISHED" if is_done else "KILLED")
         study.set_filed()
-
-
-def trials_csv(search: Search, rows: list[TrialRow]) -> str:
-    """Return the trials as CSV; accuracies are fractions, empty fields are not known."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    parameters, numbers = list(search.space.ranges), ("E", "A", "F", "beta")
-    writer.writerow(
-        ["trial", "state", *parameters, *numbers, "steps", "of", "seconds", "cells", "error"]
-    )
-    for row in rows:
-        known = [f"{row.numbers[n]:.6f}" if n in row.numbers else "" for n in numbers]
-        point = [row.point.get(p, "") for p in parameters]
-        cost = [row.reached, search.steps, f"{row.seconds:.1f}"]
-        cells = " ".join(row.cells)
-        writer.writerow([row.number, row.state, *point, *known, *cost, cells, row.error])
-    return text.getvalue()

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from oclgrid.platform.search_display import SearchDisplay
 from oclgrid.platform.session import Session, Surroundings, session
-from oclgrid.platform.study import Study, TrialRow, open_storage
+from oclgrid.platform.study import Study, open_storage
+from oclgrid.platform.trials import TrialRow
 from oclgrid.search_spaces.search import Search, on_data
 from oclgrid.search_spaces.space import Point
 from oclgrid.trainables.schema import SpecError

@@ -4,7 +4,6 @@ import hashlib
 import logging
 import os
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +15,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from oclgrid.platform.location import Location
+from oclgrid.platform.trials import TrialRow, best_of
 from oclgrid.search_spaces.search import SMALLER_IS_BETTER, Search
 from oclgrid.search_spaces.space import Choice, Int, Range, Value
 from oclgrid.trainables.schema import SpecError
@@ -28,28 +28,6 @@ STATES = {
     TrialState.WAITING: "waiting",
 }
 COUNTED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrialRow:
-    """What the study knows of one trial."""
-
-    number: int
-    state: str
-    """One of "finished", "pruned", "failed", "running" and "waiting"."""
-    point: dict[str, Value]
-    values: tuple[float, ...]
-    """The objectives: of the whole trial, or, pruned, of its last step. Empty before that."""
-    steps: dict[int, float]
-    """The single objective after each step, a stage of a class order."""
-    reached: int
-    """Steps done."""
-    numbers: dict[str, float]
-    """E, A, F and beta as far as the trial came, mean over class orders."""
-    seconds: float
-    """Of training and inference, over all class orders."""
-    cells: tuple[str, ...]
-    error: str
 
 
 def study_address(location: Location, given: str | None) -> str:
@@ -167,12 +145,7 @@ class Study:
 
     def best(self) -> list[TrialRow]:
         """Return the best finished trial; with several objectives all that none betters."""
-        if not any(row.state == "finished" for row in self.rows()):
-            return []
-        rows = [_row(t) for t in self._study.best_trials]
-        sign = 1 if self.search.objectives[0] in SMALLER_IS_BETTER else -1
-        rows.sort(key=lambda row: (sign * row.values[0], row.number))
-        return rows if len(self.search.objectives) > 1 else rows[:1]
+        return best_of(self.search, self.rows())
 
     def importances(self) -> dict[str, float]:
         """Return each parameter's share of the first objective's variance (fANOVA), if known."""

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from oclgrid.platform.study import Study, TrialRow
+from oclgrid.platform.study import Study
+from oclgrid.platform.trials import TrialRow
 from oclgrid.search_spaces.search import SMALLER_IS_BETTER, Search
 from oclgrid.search_spaces.space import Choice, Range, Value
 

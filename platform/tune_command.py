@@ -58,24 +58,12 @@ def _tune(search: "Search", place: "Surroundings", options: Any) -> int:
 
 def standing(search: "Search", outcome: "SearchOutcome") -> str:
     """Return the best point beside the paper's, in words and numbers."""
-    from oclgrid.platform.search_display import brief
+    from oclgrid.platform.trials import beside_paper, brief, counted, judged_on
 
-    states = [row.state for row in outcome.rows]
-    counts = ", ".join(
-        f"{states.count(s)} {s}"
-        for s in ("finished", "pruned", "failed", "waiting")
-        if states.count(s)
-    )
-    n = len(search.orders)
-    orders = "1 class order" if n == 1 else f"the mean over {n} class orders"
-    lines = [f"study {search.study}: {counts or 'no trials'}"]
+    lines = [f"study {search.study}: {counted(outcome.rows)}"]
     if outcome.best:
-        lines.append(f"on validation data, {orders}; no test image was used:")
-        named = [("best" if i == 0 else "", row) for i, row in enumerate(outcome.best)]
-        done = (row for row in outcome.rows if row.state == "finished")
-        paper = next((row for row in done if row.point == search.space.reference), None)
-        if paper is not None:
-            named.append(("paper", paper))
+        lines.append(f"{judged_on(search)}:")
+        named = beside_paper(search, outcome.rows)
         names = [p for p in search.space.ranges if any(p in row.point for _, row in named)]
         table = [["point", "trial", *names, *(f"{o}" for o in search.objectives)]]
         for label, row in named:

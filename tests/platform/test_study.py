@@ -10,10 +10,10 @@ import pytest
 
 from oclgrid.platform.location import Location
 from oclgrid.platform.search import Ledger, PointSearch, StageHalving
-from oclgrid.platform.search_filing import trials_csv
 from oclgrid.platform.search_run import SearchOutcome
-from oclgrid.platform.study import Study, TrialRow, open_storage, sampler, study_address
+from oclgrid.platform.study import Study, open_storage, sampler, study_address
 from oclgrid.platform.study_plots import pictures
+from oclgrid.platform.trials import TrialRow, trials_csv
 from oclgrid.platform.tune_command import standing
 from oclgrid.search_spaces.search import Search, parse_search
 from oclgrid.search_spaces.space import Point
