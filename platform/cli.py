@@ -152,8 +152,9 @@ def _parser() -> argparse.ArgumentParser:
 
     report = add("report", results.report, "write tables and figures as one HTML file",
                  example="report quickstart --output quickstart.html")  # fmt: skip
-    report.add_argument("sweep", metavar="SWEEP")
-    report.add_argument("--output", metavar="FILE", help="default: ./<sweep>.html")
+    report.add_argument("sweep", metavar="SWEEP", help="or a SEARCH")
+    report.add_argument("--output", metavar="FILE", help="default: ./<name>.html")
+    report.add_argument("--method", help="of a search, as given to `oclgrid tune`")
     add_source(report)
 
     export = add("export", results.export, "merge finished cells into results/cells.parquet",

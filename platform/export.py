@@ -52,6 +52,11 @@ class Export:
         del name
         return None
 
+    def search(self, study: str) -> SweepRun | None:
+        """Return None: an export holds cells only."""
+        del study
+        return None
+
     def artifact(self, run_id: str, path: str) -> bytes | None:
         """Return None: an export holds no files."""
         del run_id, path

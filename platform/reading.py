@@ -119,11 +119,18 @@ class Folder:
 
     def sweep(self, name: str) -> SweepRun | None:
         """Return the run of a sweep, if it has one."""
-        for kind, (run_id, status, started, ended) in self._runs("kind"):
-            if kind != "sweep":
+        return self._own_run("sweep", sweep=name)
+
+    def search(self, study: str) -> SweepRun | None:
+        """Return the run of the search with that study, if it has one."""
+        return self._own_run("search", study=study)
+
+    def _own_run(self, kind: str, **wanted: str) -> SweepRun | None:
+        for found, (run_id, status, started, ended) in self._runs("kind"):
+            if found != kind:
                 continue
             tags = self._by_run("tags", [run_id])[run_id]
-            if tags.get("sweep") == name:
+            if wanted.items() <= tags.items():
                 return SweepRun(
                     run_id=run_id,
                     status=status,

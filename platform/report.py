@@ -2,12 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 from oclgrid.platform import comparing, page
 from oclgrid.platform.page import Section
 from oclgrid.platform.report_analyses import ANALYSES
 from oclgrid.platform.report_material import Material, numbers, pictures, place, where
+from oclgrid.platform.report_provenance import cells_section, date, provenance
 from oclgrid.platform.results import CellRun, Source
 from oclgrid.platform.spread import spread
 from oclgrid.platform.table import Row, best, notes, rows
@@ -133,61 +133,19 @@ def _compare(m: Material) -> Section | None:
 
 
 def _provenance(m: Material) -> Section:
-    finished = [run for runs in m.finished.values() for _, run in runs]
-    facts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-    for run in finished:
-        for key, value in run.tags.items():
-            if key == "commit" or key.startswith(("version.", "hardware.")):
-                facts[key][value] += 1
-    lines = [["what", "value", "cells"]]
-    for key, values in sorted(facts.items()):
-        lines += [[key, value, str(count)] for value, count in sorted(values.items())]
-    digests = {(spec.dataset, spec.data_digest) for spec in m.sweep.cells}
-    lines += [[f"digest of {name}", digest, ""] for name, digest in sorted(digests)]
-    lines += [[key, value, ""] for key, value in _clock(m, finished)]
-    body = page.table(lines, caption="Where the numbers come from", words=2, long=1)
-    if m.sweep.text:
-        body += f"<h3>The sweep</h3>{page.verbatim(m.sweep.text)}"
-    return Section("provenance", "Provenance", body)
-
-
-def _clock(m: Material, finished: list[CellRun]) -> list[tuple[str, str]]:
-    told = []
-    if run := m.source.sweep(m.sweep.name):
-        told.append(("sweep first submitted", _date(run.started_at_ms)))
-    if finished:
-        told.append(("last cell finished", _date(max(r.ended_at_ms for r in finished))))
-        seconds = sum(r.numbers["train_seconds"] + r.numbers["inference_seconds"] for r in finished)
-        told.append(("wall time of all cells", f"{seconds / 3600:.2f} hours"))
-    return told
+    run = m.source.sweep(m.sweep.name)
+    return provenance(
+        m.sweep.cells,
+        [run for runs in m.finished.values() for _, run in runs],
+        facts={"sweep first submitted": date(run.started_at_ms)} if run else {},
+        text=m.sweep.text,
+    )
 
 
 def _cells(m: Material) -> Section:
-    lines = [["cell", "id", "state", "stages", "E %", "run", "reason"]]
-    failed = []
-    for spec in m.sweep.cells:
-        run = m.found.get(spec.cell_id)
-        if run is None:
-            lines.append([spec.title, spec.cell_id, "missing", "0", "", "", ""])
-            continue
-        end = f"{100 * run.numbers['E']:.1f}" if "E" in run.numbers else ""
-        line = [spec.title, spec.cell_id, run.status.lower(), str(run.stage), end, run.run_id]
-        lines.append([*line, run.error])
-        if run.status == "FAILED":
-            failed.append(lines[-1])
-    body = ""
-    if failed:
-        body += page.table([lines[0], *failed], caption="Failed cells", words=3, long=6)
-    every = page.table(lines, caption="Every cell of the sweep", words=3, long=6)
-    done = sum(run.is_finished for run in m.found.values())
-    body += page.folded(f"{done} of {len(m.sweep.cells)} cells are finished", every)
-    return Section("cells", "Cells", body)
+    return cells_section({spec.cell_id: spec.title for spec in m.sweep.cells}, m.found)
 
 
 SECTIONS: tuple[Callable[[Material], Section | None], ...] = (
     _results, _stagewise, _forgetting, _confusion, *ANALYSES, _time, _compare, _provenance, _cells,
 )  # fmt: skip
-
-
-def _date(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -4,8 +4,9 @@ Slow imports stand inside the functions, so that help and refusals come at once.
 """
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oclgrid.platform.commands import (
     DONE,
@@ -15,6 +16,10 @@ from oclgrid.platform.commands import (
     tell_undecoded,
     write_whole,
 )
+
+if TYPE_CHECKING:
+    from oclgrid.platform.results import Source
+    from oclgrid.search_spaces.search import Search
 
 
 def table(options: Any) -> int:
@@ -89,18 +94,51 @@ def compare(options: Any) -> int:
 
 
 def report(options: Any) -> int:
-    """Write the report of a sweep as one HTML file."""
+    """Write the report of a sweep, or of a search, as one HTML file."""
+    from oclgrid.search_spaces.named import kind_of
+
+    if kind_of(options.sweep) == "search":
+        from oclgrid.platform.search_report import build_search_report
+
+        search = search_of(options)
+        return _write_report(options, search.name, lambda s: build_search_report(search, s))
     from oclgrid.platform.report import build_report
     from oclgrid.trainables.schema import SpecError
 
+    if options.method is not None:
+        raise SpecError("--method is for searches; a sweep names its methods itself")
     sweep = sweep_of(options)
-    options.output = options.output or f"{sweep.name}.html"
+    return _write_report(options, sweep.name, lambda source: build_report(sweep, source))
+
+
+def search_of(options: Any) -> "Search":
+    """Return the search that was asked for, on data that is decoded, as its study needs it."""
+    from oclgrid.platform.data import undecoded_lines
+    from oclgrid.search_spaces.search import on_data, read_search
+    from oclgrid.trainables.datasets import data_root
+    from oclgrid.trainables.schema import SpecError
+
+    if options.source is not None:
+        raise SpecError("--from is for sweeps: an export holds no searches; leave it out")
+    search = read_search(options.sweep, method=options.method)
+    search = on_data(search, data_root(options.data))
+    for line in undecoded_lines([search.around]):
+        raise SpecError(line)
+    return search
+
+
+def _write_report(options: Any, name: str, build: Callable[["Source"], str]) -> int:
+    from oclgrid.trainables.schema import SpecError
+
+    options.output = options.output or f"{name}.html"
     options.format = "html"
     check_output(options)
     print("reading the store and drawing ...", file=sys.stderr)
     source = _source(options)
     if source is None:
-        raise SpecError("there is no store to report on; `oclgrid run` makes one, or name it")
-    write_whole(Path(options.output), build_report(sweep, source).encode())
+        raise SpecError(
+            "there is no store to report on; `oclgrid run` or `oclgrid tune` makes one, or name it"
+        )
+    write_whole(Path(options.output), build(source).encode())
     print(f"the report is in {options.output}")
     return DONE

@@ -1,4 +1,4 @@
-"""What a store knows of cells and sweeps, as plans, tables and reports see it."""
+"""What a store knows of cells, sweeps and searches, as plans, tables and reports see it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -65,7 +65,7 @@ class StageTime:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SweepRun:
-    """What the store knows of a sweep."""
+    """What the store knows of a sweep, or of a search."""
 
     run_id: str
     status: str
@@ -89,6 +89,9 @@ class Source(Protocol):
 
     def sweep(self, name: str) -> SweepRun | None:
         """Return the run of a sweep, if it has one."""
+
+    def search(self, study: str) -> SweepRun | None:
+        """Return the run of the search with that study, if it has one."""
 
     def artifact(self, run_id: str, path: str) -> bytes | None:
         """Return a file of a run, if it is there."""

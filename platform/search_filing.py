@@ -1,5 +1,6 @@
 """A search in the store: its own run, the cells of its trials, and what is filed at the end."""
 
+import json
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +8,10 @@ from typing import Any
 
 from oclgrid.platform.cell_log import MlflowCellLog
 from oclgrid.platform.claims import Claimant, Driver
+from oclgrid.platform.location import Location
 from oclgrid.platform.provenance import provenance
+from oclgrid.platform.reading import open_source
+from oclgrid.platform.search_report import PICTURES, build_search_report
 from oclgrid.platform.store import Store, now_ms
 from oclgrid.platform.study import Study
 from oclgrid.platform.trials import TRIALS, trials_csv
@@ -37,8 +41,8 @@ class Assign:
 class SearchFiling:
     """The search's own run, with a run for every cell of its trials below it."""
 
-    def __init__(self, search: Search, store: Store, driver: Driver) -> None:
-        self.search, self.store, self.driver = search, store, driver
+    def __init__(self, search: Search, store: Store, location: Location, driver: Driver) -> None:
+        self.search, self.store, self._location, self.driver = search, store, location, driver
         self._tags = provenance()
         names = {"kind": "search", "search": search.name, "study": search.study}
         with driver.alone():
@@ -81,7 +85,7 @@ class SearchFiling:
                 self.store.set_status(run.run_id, "KILLED")
 
     def close(self, study: Study, pictures: dict[str, bytes], *, is_done: bool) -> None:
-        """File the trials and the pictures; say how the search stands."""
+        """File the trials, the pictures and the report; say how the search stands."""
         rows = study.rows()
         for row in rows:
             self.end(row.point, row.state)
@@ -96,6 +100,8 @@ class SearchFiling:
         numbers = {f"best_{k}": v for k, v in best[0].numbers.items()} if best else {}
         self.store.log_numbers(self.run_id, {**counts, **numbers}, step=len(rows), at=now_ms())
         chosen = {f"best.{k}": str(v) for k, v in best[0].point.items()} if best else {}
-        self.store.set_tags(self.run_id, chosen)
+        self.store.set_tags(self.run_id, {**chosen, PICTURES: json.dumps(list(pictures))})
         self.store.set_status(self.run_id, "FINISHED" if is_done else "KILLED")
+        report = build_search_report(self.search, open_source(self._location))
+        self.store.client.log_text(self.run_id, report, "report.html")
         study.set_filed()

@@ -66,7 +66,7 @@ def _run(study: Study, place: Surroundings, display: SearchDisplay) -> SearchOut
             raise SpecError("budget.gpu_hours counts nothing: a trial has no GPU; use core_hours")
         is_only = place.location.folder is not None
         driver = stack.enter_context(Driver(held.store, is_only=is_only))
-        filing = SearchFiling(search, held.store, driver)
+        filing = SearchFiling(search, held.store, place.location, driver)
         if trains:
             failed = _train(study, place, held, _Watcher(study, filing, display))
         interrupted = study.put_back()

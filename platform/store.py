@@ -88,7 +88,7 @@ class Store:
             if len(groups) > FEW_GROUPS:
                 queries = [{"dataset": place, "method": method, "protocol": protocol}]
             cell_ids = set.union(*groups.values())
-            for run in (run for query in queries for run in self.search(kind="cell", **query)):
+            for run in (run for query in queries for run in self.tagged_runs(kind="cell", **query)):
                 cell_id = run.data.tags["cell_id"]
                 known = found.get(cell_id)
                 if cell_id in cell_ids and (known is None or not known.is_finished):
@@ -100,7 +100,7 @@ class Store:
         found: dict[str, str] = {}
         groups = {spec.training_group_id: spec for spec in specs}
         for group, spec in groups.items():
-            for run in self.search(kind="cell", training_group=group):
+            for run in self.tagged_runs(kind="cell", training_group=group):
                 if run.info.status == "FINISHED":
                     order = int(run.data.tags["order"])
                     found[replace(spec, class_order=order).training_id] = str(run.info.run_id)
@@ -154,7 +154,14 @@ class Store:
 
     def sweep(self, name: str) -> SweepRun | None:
         """Return the run of a sweep, if it has one."""
-        for run in self.search(kind="sweep", sweep=name):
+        return self._own_run(kind="sweep", sweep=name)
+
+    def search(self, study: str) -> SweepRun | None:
+        """Return the run of the search with that study, if it has one."""
+        return self._own_run(kind="search", study=study)
+
+    def _own_run(self, **tags: str) -> SweepRun | None:
+        for run in self.tagged_runs(**tags):
             return SweepRun(
                 run_id=str(run.info.run_id),
                 status=str(run.info.status),
@@ -176,7 +183,7 @@ class Store:
 
     def find_or_create(self, name: str, *, parent: str | None = None, **tags: str) -> str:
         """Return the run that has these tags, created below ``parent`` if there is none."""
-        for run in self.search(**tags):
+        for run in self.tagged_runs(**tags):
             return str(run.info.run_id)
         if parent is not None:
             tags[PARENT] = parent
@@ -193,7 +200,7 @@ class Store:
 
     def tagged(self, **tags: str) -> dict[str, dict[str, str]]:
         """Return all tags of the runs that have these, by run id."""
-        return {str(run.info.run_id): dict(run.data.tags) for run in self.search(**tags)}
+        return {str(run.info.run_id): dict(run.data.tags) for run in self.tagged_runs(**tags)}
 
     def active_tags(self, run_id: str) -> dict[str, str] | None:
         """Return the tags of a run; None if it was deleted."""
@@ -232,7 +239,7 @@ class Store:
         else:
             self.client.set_terminated(run_id, status)
 
-    def search(self, **tags: str) -> Iterator[Run]:
+    def tagged_runs(self, **tags: str) -> Iterator[Run]:
         """Yield the runs with all these tags, oldest first."""
         if self._experiment is None:
             return

@@ -85,7 +85,7 @@ def _runs(store: Store) -> dict[Key, Run]:
     """Return the run that counts of each sweep, search, group and cell."""
     found: dict[Key, Run] = {}
     for kind, names in KINDS.items():
-        for run in store.search(kind=kind):
+        for run in store.tagged_runs(kind=kind):
             key = (kind, *(run.data.tags.get(name, "") for name in names))
             if key not in found or found[key].info.status != "FINISHED":
                 found[key] = run

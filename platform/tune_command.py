@@ -35,7 +35,8 @@ def _tune(search: "Search", place: "Surroundings", options: Any) -> int:
     print(standing(search, outcome), end="")
     for number, reason in outcome.failed.items():
         print(f"oclgrid: trial {number} failed: {reason}", file=sys.stderr)
-    again = f"oclgrid tune {options.search}"
+    asked = options.search + (f" --method {options.method}" if options.method else "")
+    again = f"oclgrid tune {asked}"
     if outcome.interrupted:
         print(
             f"oclgrid: stopped with {outcome.interrupted} trials under way; nothing is lost, "
@@ -52,7 +53,9 @@ def _tune(search: "Search", place: "Surroundings", options: Any) -> int:
         return SOME_FAILED
     if options.confirm:
         return _confirm(search, outcome, place)
-    display.say(f"look at the pictures with `oclgrid ui`; test the best with `{again} --confirm`")
+    display.say(
+        f"see all of it with `oclgrid report {asked}`; test the best with `{again} --confirm`"
+    )
     return DONE
 
 

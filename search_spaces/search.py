@@ -147,6 +147,8 @@ class Search:
     budget: Budget
     pruning: Pruning | None
     resources: Resources
+    text: str = ""
+    """The file it was read from."""
 
     def cells(self, point: Point) -> tuple[CellSpec, ...]:
         """Return the cells of a point, one for each class order."""
@@ -187,7 +189,8 @@ def read_search(name_or_file: str, *, method: str | None = None) -> Search:
     data = read_yaml(path)
     if method is not None and isinstance(data, Mapping) and isinstance(data.get("cell"), Mapping):
         data = {**data, "cell": {**data["cell"], "method": method}}
-    return parse_search(data, where=path.name)
+    search = parse_search(data, where=path.name)
+    return replace(search, text=path.read_text(encoding="utf-8"))
 
 
 def searches() -> list[str]:

@@ -118,6 +118,10 @@ def test_a_search_finds_a_point_and_confirms_it(folder: Path) -> None:
     assert "| paper |" in found
     again = run("oclgrid tune my-search.yaml --confirm", folder)
     assert "paper's point" in again
+    run("oclgrid report my-search.yaml", folder)
+    page = (folder / "my-search.html").read_text()
+    assert 'id="best"' in page
+    assert 'id="pictures"' in page
 
 
 def test_the_ui_serves_the_runs_until_it_is_stopped(folder: Path) -> None:

@@ -28,6 +28,7 @@ def filled(server_uri: str, sweep: Sweep) -> Store:
     store = Store(server_uri)
     parent = store.find_or_create("sources", kind="sweep", sweep="sources")
     store.set_tags(parent, {"content": "some"})
+    store.find_or_create("s", kind="search", search="s", study="s-1")
     for i, spec in enumerate([*sweep.cells[:-1], sweep.cells[0]]):
         run_id = store.create_cell(spec, parent=parent, tags={"commit": f"c{i}"})
         for stage in range(1, 6):
@@ -63,6 +64,11 @@ def test_stages_sweeps_and_files_agree(filled: Store, folder: Folder, sweep: Swe
     assert folder.experiment_id == filled.experiment_id == filled.experiment
     assert folder.sweep("sources") == filled.sweep("sources")
     assert folder.sweep("another") is filled.sweep("another") is None
+    found = folder.search("s-1")
+    assert found == filled.search("s-1")
+    assert found is not None
+    assert found.tags["search"] == "s"
+    assert folder.search("s") is filled.search("s") is None
     for source in (filled, folder):
         assert source.artifact(run_ids[0], "some/file.txt") == b"text 0"
         assert source.artifact(run_ids[0], "some/other.txt") is None

@@ -13,6 +13,7 @@ from mlflow import MlflowClient
 
 from oclgrid.platform.location import Location
 from oclgrid.platform.reading import open_source
+from oclgrid.platform.search_report import build_search_report
 from oclgrid.platform.study import Study, open_storage
 from oclgrid.search_spaces.search import read_search
 
@@ -75,3 +76,6 @@ def test_a_search_killed_twice_ends_whole(
     assert [t["state"] for t in told] == [r.state for r in rows]
     for picture in ("history.png", "slice.png", "intermediate_values.png"):
         assert source.artifact(own.info.run_id, picture)
+    filed = source.artifact(own.info.run_id, "report.html")
+    assert filed is not None
+    assert filed.decode() == build_search_report(search, source)

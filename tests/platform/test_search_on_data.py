@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from PIL import Image
 
 from oclgrid.platform import run
 from oclgrid.platform.cli import main
+from oclgrid.platform.result_commands import search_of
 from oclgrid.platform.study import Study, open_storage, suggest
 from oclgrid.search_spaces import sweep
 from oclgrid.search_spaces.search import Search, on_data, read_search
@@ -61,6 +63,17 @@ def test_a_search_gets_the_digest_that_a_sweep_gets(search: Search, data: Path) 
     twin = sweep.on_data(parse_sweep({"sweep": "x", "cells": grid}, where="x"), data)
     assert twin.cells == found.cells(found.space.reference)
     assert found.study != search.study
+
+
+def test_a_report_asks_for_decoded_data_and_then_for_the_study_that_was_searched(
+    search: Search, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = ["--data", str(data)]
+    assert main(["report", "mini.yaml", *where]) == 2
+    assert "oclgrid: miniimagenet is not decoded below the data" in capsys.readouterr().err
+    decode(data)
+    asked = SimpleNamespace(sweep="mini.yaml", method=None, source=None, data=str(data))
+    assert search_of(asked).study == on_data(search, data).study
 
 
 def test_what_is_confirmed_is_told_by_the_ids_of_the_cells_that_ran(

@@ -135,7 +135,7 @@ def test_a_copy_cut_short_within_a_run_is_made_whole(
     filled: Store, server_uri: str, sweep: Sweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = Store(server_uri)
-    for run in (r for kind in KINDS for r in target.search(kind=kind)):
+    for run in (r for kind in KINDS for r in target.tagged_runs(kind=kind)):
         target.delete(run.info.run_id)
 
     def stop(*_: object, **__: object) -> None:
@@ -159,7 +159,7 @@ def test_a_finished_cell_replaces_an_unfinished_one_and_is_never_replaced(
     target = Store(server_uri)
     done, failed = sweep.cells[2], sweep.cells[1]
     for spec in (done, failed):
-        for run in target.search(kind="cell", cell_id=spec.cell_id):
+        for run in target.tagged_runs(kind="cell", cell_id=spec.cell_id):
             target.delete(run.info.run_id)
     unfinished = target.create_cell(done, parent="", tags={})
     finished = target.create_cell(failed, parent="", tags={})
@@ -186,7 +186,7 @@ def test_a_copy_that_differs_is_not_called_one(
     filled: Store, server_uri: str, sweep: Sweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target, spec = Store(server_uri), sweep.cells[2]
-    for run in target.search(kind="cell", cell_id=spec.cell_id):
+    for run in target.tagged_runs(kind="cell", cell_id=spec.cell_id):
         target.delete(run.info.run_id)
     monkeypatch.setattr(target.client, "log_artifacts", lambda *_: None)
     with pytest.raises(CopyError, match=f"files of {spec.title}.*copy again"):
