@@ -101,21 +101,15 @@ def _jobs(options: Any) -> "Jobs":
 def _work(options: Any) -> "Work":
     """Return the command that runs what was asked for, after checking that it can be read."""
     from oclgrid.platform.jobs import Work
-    from oclgrid.search_spaces.search import read_search, searches
+    from oclgrid.search_spaces.named import kind_of
+    from oclgrid.search_spaces.search import read_search
     from oclgrid.search_spaces.sweep import read_sweep
 
+    is_search = kind_of(options.work) == "search"
+    name = read_search(options.work).name if is_search else read_sweep(options.work).name
     is_file = options.work.endswith((".yaml", ".yml"))
     what = Path(options.work).resolve() if is_file else options.work
-    is_search = options.work in searches() or (isinstance(what, Path) and _holds_search(what))
-    name = read_search(options.work).name if is_search else read_sweep(options.work).name
     given = {n: getattr(options, n) for n in ("store", "data", "slots")}
     passed = [f"--{n}={v}" for n, v in given.items() if v is not None]
     verb = "tune" if is_search else "run"
     return Work(name=name, verb=verb, what=what, options=tuple(passed))
-
-
-def _holds_search(file: Path) -> bool:
-    from oclgrid.search_spaces.yaml_file import read_yaml
-
-    content = read_yaml(file)
-    return isinstance(content, dict) and "search" in content

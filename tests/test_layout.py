@@ -132,9 +132,10 @@ def test_only_the_adapter_of_trainables_knows_ray() -> None:
     assert importers("ray", "trainables", "search_spaces") == {"trainables/cell.py"}
 
 
-def test_only_the_launcher_and_the_search_of_platform_know_ray() -> None:
+def test_only_the_launcher_the_search_and_jobs_of_platform_know_ray() -> None:
     assert importers("ray", "platform") == {
         "platform/board.py",
+        "platform/cluster_jobs.py",
         "platform/launch.py",
         "platform/search.py",
     }
