@@ -43,9 +43,10 @@ def best_of(search: Search, rows: list[TrialRow]) -> list[TrialRow]:
         return min(gains) >= 0 and max(gains) > 0
 
     finished = [row for row in rows if row.state == "finished"]
-    best = [row for row in finished if not any(betters(other, row) for other in finished)]
-    best.sort(key=lambda row: (-signs[0] * row.values[0], row.number))
-    return best if len(signs) > 1 else best[:1]
+    finished.sort(key=lambda row: (-signs[0] * row.values[0], row.number))
+    if len(signs) == 1:
+        return finished[:1]
+    return [row for row in finished if not any(betters(other, row) for other in finished)]
 
 
 def beside_paper(search: Search, rows: list[TrialRow]) -> list[tuple[str, TrialRow]]:
