@@ -159,7 +159,9 @@ def _parser() -> argparse.ArgumentParser:
 
     export = add("export", results.export, "merge finished cells into results/cells.parquet",
                  example="export quickstart --to results")  # fmt: skip
-    export.add_argument("sweep", metavar="SWEEP")
+    export.add_argument("sweep", metavar="SWEEP", help="or a SEARCH: trials and pictures")
+    export.add_argument("--method", help="of a search, as given to `oclgrid tune`")
+    export.set_defaults(source=None)
     export.add_argument("--to", metavar="FOLDER", default="results", help="default: ./results")
     add_store(export)
     add_data(export)

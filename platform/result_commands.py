@@ -58,7 +58,35 @@ def _source(options: Any) -> Any:
 
 
 def export(options: Any) -> int:
-    """Merge the finished cells of a sweep into a file, and write its table beside it."""
+    """Merge the finished cells of a sweep into a file, with its table; or write out a search."""
+    from oclgrid.search_spaces.named import kind_of
+
+    if kind_of(options.sweep) == "search":
+        return _export_search(options)
+    return _export_sweep(options)
+
+
+def _export_search(options: Any) -> int:
+    """Write the trials and pictures of a search to a folder of its own."""
+    from oclgrid.platform.search_report import search_files
+    from oclgrid.trainables.schema import SpecError
+
+    search, source = search_of(options), _source(options)
+    if source is None:
+        raise SpecError("there is no store to export from; `oclgrid tune` makes one, or name it")
+    files = search_files(search, source)
+    folder = Path(options.to) / search.name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SpecError(f"cannot write to {folder} ({error.strerror}); change --to") from error
+    for name, content in files.items():
+        write_whole(folder / name, content)
+    print(f"{len(files)} files of the search are in {folder}")
+    return DONE
+
+
+def _export_sweep(options: Any) -> int:
     from oclgrid.platform.export import CELLS, Export, export_cells
     from oclgrid.platform.location import find_store
     from oclgrid.platform.reading import open_source

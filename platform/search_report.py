@@ -60,6 +60,20 @@ class Material:
         """What the store knows of the cells, by cell id."""
         return self.source.cells(spec for _, spec in self.cells.values())
 
+    @cached_property
+    def pictures(self) -> dict[str, tuple[bytes, str]]:
+        """The pictures of the trials as they are filed, and what each shows, by file name."""
+        shows = SHOWS | {
+            f"contour_{a}_{b}.png": f"The objective over {a} and {b}, near finished trials."
+            for a, b in permutations(self.search.space.ranges, 2)
+        }
+        filed = json.loads(self.run.tags.get(PICTURES, json.dumps(list(SHOWS))))
+        return {
+            name: (content, alt)
+            for name, alt in shows.items()
+            if name in filed and (content := self.source.artifact(self.run.run_id, name))
+        }
+
     def line(self, row: TrialRow, names: list[str]) -> list[str]:
         """Return a trial's parameters and numbers as text."""
         point = [brief(row.point[p]) if p in row.point else "" for p in names]
@@ -68,6 +82,18 @@ class Material:
 
 def build_search_report(search: Search, source: Source) -> str:
     """Return the page; refuse a search of which the store holds no trials."""
+    material, _ = _read(search, source)
+    made = [make(material) for make in SECTIONS]
+    return page.document(search.name, search.about, [s for s in made if s is not None])
+
+
+def search_files(search: Search, source: Source) -> dict[str, bytes]:
+    """Return the trials and the pictures of a search, by file name."""
+    material, trials = _read(search, source)
+    return {TRIALS: trials, **{name: content for name, (content, _) in material.pictures.items()}}
+
+
+def _read(search: Search, source: Source) -> tuple[Material, bytes]:
     run = source.search(search.study)
     content = source.artifact(run.run_id, TRIALS) if run else None
     if run is None or content is None:
@@ -76,9 +102,7 @@ def build_search_report(search: Search, source: Source) -> str:
             f"(study {search.study}); `oclgrid tune` runs it, --store names another store"
         )
     rows = read_trials(search, content.decode())
-    material = Material(search=search, source=source, run=run, rows=rows)
-    made = [make(material) for make in SECTIONS]
-    return page.document(search.name, search.about, [s for s in made if s is not None])
+    return Material(search=search, source=source, run=run, rows=rows), content
 
 
 def _best(m: Material) -> Section:
@@ -110,16 +134,7 @@ def _confirmed(m: Material) -> Section | None:
 
 
 def _pictures(m: Material) -> Section | None:
-    shows = SHOWS | {
-        f"contour_{a}_{b}.png": f"The objective over {a} and {b}, near finished trials."
-        for a, b in permutations(m.search.space.ranges, 2)
-    }
-    filed = json.loads(m.run.tags.get(PICTURES, json.dumps(list(SHOWS))))
-    parts = [
-        page.png_figure(content, alt=alt)
-        for name, alt in shows.items()
-        if name in filed and (content := m.source.artifact(m.run.run_id, name))
-    ]
+    parts = [page.png_figure(content, alt=alt) for content, alt in m.pictures.values()]
     return Section("pictures", "Pictures", page.figures(parts)) if parts else None
 
 
