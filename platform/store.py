@@ -30,7 +30,9 @@ EXPERIMENT_TAGS = {
 }
 PARENT = "mlflow.parentRunId"
 PAGE = 1000
-FEW_GROUPS = 4
+FEW_GROUPS = 100
+"""Groups of one dataset and method that are asked for one by one: 0.04 s each, against 0.002 s for
+every run of that dataset and method there is."""
 
 
 class Store:
