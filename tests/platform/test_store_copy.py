@@ -216,3 +216,19 @@ def test_a_folder_is_backed_up_and_restored_by_the_command(
     assert oclgrid(*table, "restored") == before
     restored = Folder(tmp_path / "restored").cells(sweep.cells)
     assert restored.keys() == filled.cells(sweep.cells).keys()
+
+
+def test_a_dump_of_postgresql_is_restored_with_the_same_runs(
+    postgresql: Any, postgresql_uri: str, sweep: Sweep
+) -> None:
+    before = Store(postgresql_uri)
+    parent = before.find_or_create("dumped", kind="sweep", sweep="dumped")
+    before.create_cell(sweep.cells[-1], parent=parent, tags={})
+    where = ["--host=127.0.0.1", f"--port={postgresql.port}", "--username=oclgrid"]
+    postgresql.run("pg_dump", *where, "--format=custom", "--file=dump", "postgres")
+    postgresql.run("createdb", *where, "restored")
+    postgresql.run("pg_restore", *where, "--dbname=restored", "dump")
+    restored = Store(postgresql.uri.removesuffix("postgres") + "restored")
+    for kind in KINDS:
+        assert restored.tagged(kind=kind) == before.tagged(kind=kind) != {}
+    assert restored.cells(sweep.cells) == before.cells(sweep.cells)
