@@ -89,9 +89,9 @@ def _insert(base: sqlite3.Connection, sweep: Sweep) -> None:
     for i, spec in enumerate(sweep.cells):
         run_id = f"{i:032x}"
         base.execute(
-            "INSERT INTO runs (run_uuid, name, source_type, status, start_time, end_time, "
-            "lifecycle_stage, artifact_uri, experiment_id) VALUES (?, ?, 'UNKNOWN', 'FINISHED', "
-            "?, ?, 'active', ?, 1)",
+            "INSERT INTO runs (run_uuid, name, source_type, user_id, status, start_time, "
+            "end_time, lifecycle_stage, artifact_uri, experiment_id) "
+            "VALUES (?, ?, 'UNKNOWN', 'nobody', 'FINISHED', ?, ?, 'active', ?, 1)",
             (run_id, spec.title, AT + i, AT + i, f"mlflow-artifacts:/1/{run_id}/artifacts"),
         )
         for table, values in (("tags", _tags(spec)), ("params", flatten(spec.resolved))):
