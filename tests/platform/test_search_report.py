@@ -256,16 +256,20 @@ def test_the_command_reads_the_stores_files_and_needs_no_heavy_library(
     made, store = search(), Store(server_uri)
     run_id = store.find_or_create("hill", kind="search", search="hill", study=made.study)
 
-    def report() -> subprocess.CompletedProcess[str]:
+    def call(*words: str) -> subprocess.CompletedProcess[str]:
         code = "import sys; sys.modules |= dict.fromkeys(('torch', 'mlflow', 'ray', 'optuna')); "
         code += "from oclgrid.platform.cli import main; sys.exit(main(sys.argv[1:]))"
-        command = [sys.executable, "-c", code, "report", "hill.yaml", "--store", str(store_folder)]
+        command = [sys.executable, "-c", code, *words, "--store", str(store_folder)]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
 
-    early = report()
-    assert early.returncode == 2, early.stderr
-    assert "holds no trials of the search hill" in early.stderr
+    report, export = ("report", "hill.yaml"), ("export", "hill.yaml", "--to", "kept")
+    for early in (call(*report), call(*export)):
+        assert early.returncode == 2, early.stderr
+        assert "holds no trials of the search hill" in early.stderr
+    assert not (tmp_path / "kept").exists()
     store.client.log_text(run_id, trials_csv(made, rows(made)), "trials.csv")
-    done = report()
-    assert done.returncode == 0, done.stderr
+    for done in (call(*report), call(*export)):
+        assert done.returncode == 0, done.stderr
+    kept = (tmp_path / "kept" / "hill" / "trials.csv").read_text()
+    assert read_trials(made, kept) == read_trials(made, trials_csv(made, rows(made)))
     assert list(sections((tmp_path / "hill.html").read_text())) == ALWAYS
