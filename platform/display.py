@@ -76,7 +76,7 @@ class Display:
     def result(self, result: dict[str, Any]) -> None:
         """Take in the result of a stage."""
         cell_id = result["cell_id"]
-        self._state[cell_id] = {**self._state[cell_id], **result}
+        self._state[cell_id] = {**self._state[cell_id], **result, "done": result["cell_done"]}
         self._progress.pop(cell_id, None)
         spec = self._cells[cell_id]
         if seconds := result.get("stage_seconds"):

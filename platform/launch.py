@@ -15,10 +15,14 @@ import ray
 from ray import tune
 from ray._private.node import Node
 from ray.tune.experiment import Trial
+from ray.tune.progress_reporter import TrialProgressCallback
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.stopper import NoopStopper
 
 from oclgrid.platform.board import Board
 from oclgrid.platform.environment import ENVIRONMENT
 from oclgrid.platform.results import INTERRUPTED
+from oclgrid.platform.stopping import Stop
 from oclgrid.search_spaces.sweep import Resources
 from oclgrid.trainables.cell import Assignment, CellTrainable
 from oclgrid.trainables.loop import Progress
@@ -51,7 +55,9 @@ class Cluster:
         *,
         cpus: int | None,
         say: Callable[[str], None] = logger.warning,
+        stop: Stop | None = None,
     ) -> None:
+        self.stop = stop or Stop()
         if address is None:
             _start(cpus or os.cpu_count() or 1, say)
         else:
@@ -106,7 +112,7 @@ class Cluster:
         data: Path,
         events: Events,
     ) -> dict[str, str]:
-        """Run every assignment; return the error of each that did not finish, by cell id."""
+        """Run every assignment; return why each did not finish, "" where it did, by cell id."""
         errors = dict.fromkeys(assignments, INTERRUPTED)
         self.fit(
             CellTrainable,
@@ -116,7 +122,7 @@ class Cluster:
             name_key="cell_id",
             space={"cell_id": tune.grid_search(list(assignments))},
         )
-        return {cell_id: reason for cell_id, reason in errors.items() if reason}
+        return errors
 
     def fit(
         self,
@@ -127,9 +133,10 @@ class Cluster:
         callback: tune.Callback,
         name_key: str,
         space: dict[str, Any] | None = None,
+        scheduler: TrialScheduler | None = None,
         **options: Any,
     ) -> None:
-        """Run trials until there is none left to start.
+        """Run trials until there is none left to start, or someone asks to stop.
 
         Args:
             trainable: What a trial runs; told of the board beside what is ``given``.
@@ -138,7 +145,8 @@ class Cluster:
             callback: Told of every result.
             name_key: Where in a trial's config its name is.
             space: The configs, where no search algorithm among the options makes them.
-            options: Further options of Tune: search algorithm, scheduler, concurrency.
+            scheduler: Decides who goes on; its ``choose_trial_to_run`` calls ``heed``.
+            options: Further options of Tune: search algorithm, concurrency.
         """
         with_board = tune.with_parameters(trainable, board=self.board, **given)
         with tempfile.TemporaryDirectory(prefix="oclgrid-tune-") as scratch:
@@ -147,6 +155,7 @@ class Cluster:
                 param_space=space,
                 tune_config=tune.TuneConfig(
                     reuse_actors=True,
+                    scheduler=scheduler or _InOrder(self.stop),
                     trial_name_creator=lambda t: str(t.config[name_key]),
                     trial_dirname_creator=lambda t: str(t.config[name_key]),
                     **options,
@@ -155,11 +164,12 @@ class Cluster:
                     name="cells",
                     storage_path=scratch,
                     verbose=0,
+                    stop=_Heed(self.stop),
                     failure_config=tune.FailureConfig(max_failures=LOST_WORKERS),
                     checkpoint_config=tune.CheckpointConfig(
                         checkpoint_frequency=0, checkpoint_at_end=False
                     ),
-                    callbacks=[callback],
+                    callbacks=[callback, _Quiet()],
                 ),
             )
             with warnings.catch_warnings():
@@ -172,6 +182,65 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         """Leave the cluster, or end it if it was started here."""
         ray.shutdown()
+
+
+def heed(stop: Stop, tune_controller: Any) -> None:
+    """Start no further trial once a stop is asked for; end those that run where it is urgent."""
+    if not stop.is_asked:
+        return
+    tune_controller.search_alg.set_finished()
+    live = list(tune_controller.get_live_trials())
+    running = {t: t.temporary_state.ray_actor for t in live if t.status == Trial.RUNNING}
+    stop.tell(len(running))
+    for trial in live:
+        if trial not in running or stop.is_urgent:
+            tune_controller.stop_trial(trial)
+    if stop.is_urgent:
+        for actor in running.values():  # Tune would wait some seconds for it to end its stage
+            ray.kill(actor)
+
+
+class _InOrder(FIFOScheduler):
+    """First come, first served, until a stop is asked for."""
+
+    def __init__(self, stop: Stop) -> None:
+        super().__init__()
+        self._stop = stop
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
+        """Look at every turn whether a stop is asked for."""
+        heed(self._stop, tune_controller)
+        return super().choose_trial_to_run(tune_controller)
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        """Leave nothing of this in Tune's snapshots, which are never restored."""
+        return FIFOScheduler, ()
+
+
+class _Heed(tune.Stopper):
+    """Ends each trial at its next result once a stop is asked for."""
+
+    def __init__(self, stop: Stop) -> None:
+        self._stop = stop
+
+    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
+        del trial_id, result
+        return self._stop.is_asked
+
+    def stop_all(self) -> bool:
+        """Leave it to ``heed``."""
+        return False
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        """Leave nothing of this in Tune's snapshots, which are never restored."""
+        return NoopStopper, ()
+
+
+class _Quiet(TrialProgressCallback):
+    """Takes the place of Tune's own, which prints of trials that end before their first result."""
+
+    def _print(self, msg: str) -> None:
+        del msg
 
 
 class _Tell(tune.Callback):
@@ -188,7 +257,7 @@ class _Tell(tune.Callback):
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
         del iteration, trials, info
-        if result.get("done"):
+        if result["cell_done"]:
             self._errors[trial.config["cell_id"]] = result.get("error", "")
         self._events.on_result(result)
 

@@ -16,6 +16,7 @@ from oclgrid.platform.provenance import provenance
 from oclgrid.platform.reading import open_source
 from oclgrid.platform.results import ANALYSIS_ERROR, INTERRUPTED
 from oclgrid.platform.session import Session, Surroundings, session
+from oclgrid.platform.stopping import Stop
 from oclgrid.search_spaces.sweep import Sweep, on_data
 from oclgrid.trainables.spec import CellSpec
 
@@ -61,7 +62,7 @@ def run_sweep(
         plan = make_plan(sweep, place.location)  # again: someone else may just have ended it
         display.say(plan.told)
         trains = bool(plan.todo or plan.to_analyse)
-        with session(place, sweep.resources, display, trains=trains) as held:
+        with session(place, sweep.resources, display, trains=trains) as held, held.stop.heeded():
             from oclgrid.platform.claims import Driver
 
             with Driver(held.store, is_only=place.location.folder is not None) as driver:
@@ -84,12 +85,11 @@ def _share(
         errors |= _train(filing, plan, place, held, display)
         theirs = [c for c in plan.cells if errors.get(c.cell_id, "").startswith(ELSEWHERE)]
         stopped = errors | {c.cell_id: INTERRUPTED for c in theirs}
-        if not theirs or INTERRUPTED in errors.values():
+        if not theirs or held.stop.is_asked:
             return stopped
         errors = {c: e for c, e in errors.items() if not e.startswith(ELSEWHERE)}
-        try:
-            left = wait_for_others(replace(plan, cells=tuple(theirs)), filing, display)
-        except KeyboardInterrupt:
+        left = wait_for_others(replace(plan, cells=tuple(theirs)), filing, display, held.stop)
+        if held.stop.is_asked:
             return stopped
         errors |= left.failed
         if not left.plan.cells:
@@ -105,20 +105,19 @@ def _train(
 
     cluster = held.cluster
     assert cluster is not None
-    errors: dict[str, str] = {}
-    assignments = filing.prepare(plan, display)
+    errors = {spec.cell_id: INTERRUPTED for spec in plan.todo + plan.to_analyse}
+    assignments = filing.prepare(plan, display, held.stop)
     stages = {c: plan.stage(a.spec) for c, a in assignments.items()}
     cells = {c: a.spec for c, a in assignments.items()}
     slots = cluster.slots(held.asked)
     events = Events(display.result, display.retry)
     with display.watching(cells, stages, slots=slots, poll=cluster.progress):
         for wave in _waves(plan.todo + plan.to_analyse):
-            if INTERRUPTED in errors.values():
-                errors |= {spec.cell_id: INTERRUPTED for spec in wave}
-                continue
+            if held.stop.is_asked:
+                break
             chosen = filing.with_donors([assignments[spec.cell_id] for spec in wave])
             errors |= cluster.run(chosen, asked=held.asked, data=place.data, events=events)
-    return errors
+    return {cell_id: reason for cell_id, reason in errors.items() if reason}
 
 
 def _waves(cells: list[CellSpec]) -> list[list[CellSpec]]:
@@ -145,7 +144,7 @@ class _Filing:
         self._tags = provenance()
         self._run = store.find_or_create(sweep.name, kind="sweep", sweep=sweep.name)
 
-    def prepare(self, plan: Plan, display: Display) -> "dict[str, Assignment]":
+    def prepare(self, plan: Plan, display: Display, stop: Stop) -> "dict[str, Assignment]":
         """Return every cell still to run with its log, creating the runs that are missing."""
         from oclgrid.platform.cell_log import MlflowCellLog
         from oclgrid.trainables.cell import Assignment
@@ -161,6 +160,8 @@ class _Filing:
                 **self.store.cells(c for c in work if c.cell_id not in plan.found),
             }
             for spec in work:
+                if stop.is_asked:
+                    break
                 if spec.cell_id in found:
                     run_id = found[spec.cell_id].run_id
                 else:

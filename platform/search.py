@@ -11,7 +11,8 @@ from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 from ray.tune.search import Searcher
 from ray.tune.search.optuna import OptunaSearch
 
-from oclgrid.platform.launch import Cluster
+from oclgrid.platform.launch import Cluster, heed
+from oclgrid.platform.stopping import Stop
 from oclgrid.platform.study import STATES, Study, sampler, suggest
 from oclgrid.platform.trials import TrialRow
 from oclgrid.search_spaces.search import SMALLER_IS_BETTER, Search
@@ -37,8 +38,14 @@ class Watcher(Protocol):
 class Ledger:
     """What has been spent of the budget, by trial; a trial taken up again is not paid twice."""
 
-    def __init__(self, search: Search, rows: list[TrialRow], asked: dict[str, float]) -> None:
-        self._budget, self._asked = search.budget, asked
+    def __init__(
+        self,
+        search: Search,
+        rows: list[TrialRow],
+        asked: dict[str, float],
+        stop: Stop | None = None,
+    ) -> None:
+        self._budget, self._asked, self.stop = search.budget, asked, stop or Stop()
         self.seconds = {row.number: row.seconds for row in rows}
         self._now: dict[int, dict[int, float]] = {}
         self._deadline = time.monotonic() + 3600 * (search.budget.hours or float("inf"))
@@ -52,7 +59,9 @@ class Ledger:
 
     @property
     def is_spent(self) -> bool:
-        """Whether no further stage may begin."""
+        """Whether no further stage may begin, which is also so once a stop is asked for."""
+        if self.stop.is_asked:
+            return True
         hours = sum(self.seconds.values()) / 3600
         limits = ((self._budget.core_hours, "CPU"), (self._budget.gpu_hours, "GPU"))
         return time.monotonic() >= self._deadline or any(
@@ -205,6 +214,11 @@ class StageHalving(ASHAScheduler):
         is_spared = is_past or trial.config["is_reference"]
         return str(TrialScheduler.CONTINUE if is_spared else decision)
 
+    def choose_trial_to_run(self, tune_controller: Any) -> Any:
+        """Look at every turn whether a stop is asked for."""
+        heed(self._ledger.stop, tune_controller)
+        return super().choose_trial_to_run(tune_controller)
+
     def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
         """Enter the last step, too."""
         self._ledger.note(trial.config["trial"], result)
@@ -238,7 +252,7 @@ def search_points(
         asked: What one trial owns.
     """
     past = study.rows()
-    ledger = Ledger(study.search, past, asked)
+    ledger = Ledger(study.search, past, asked, cluster.stop)
     chooser = PointSearch(study, ledger, watcher)
     cluster.fit(
         trainable,

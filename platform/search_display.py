@@ -1,7 +1,5 @@
 """What a person sees while a search runs: its trials, and the best so far."""
 
-from typing import Any
-
 from rich.text import Text
 
 from oclgrid.platform.display import Display
@@ -45,11 +43,6 @@ class SearchDisplay(Display):
         self._look()
         if state != "waiting" and not self._is_live:
             self.say(f"{self._count()} trial {number}: {state}")
-
-    def result(self, result: dict[str, Any]) -> None:
-        """Take in the result of a stage."""
-        cell_done = bool(result.get("cell_done") or result.get("error"))
-        super().result({**result, "done": cell_done})
 
     def lost(self, number: int) -> None:
         """Tell that a trial lost its worker and goes on elsewhere."""

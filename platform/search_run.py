@@ -27,6 +27,8 @@ class SearchOutcome:
     """Why, by the trial's number."""
     interrupted: int = 0
     """Trials that went back to the queue."""
+    is_stopped: bool = False
+    """Whether someone asked to stop before the budget was spent."""
 
 
 def run_search(
@@ -58,7 +60,11 @@ def _run(study: Study, place: Surroundings, display: SearchDisplay) -> SearchOut
     display.say(f"study {search.study}: {len(study.rows())} trials are there")
     trains = study.queue_next()
     failed: dict[int, str] = {}
-    with session(place, search.resources, display, trains=trains) as held, ExitStack() as stack:
+    with (
+        session(place, search.resources, display, trains=trains) as held,
+        held.stop.heeded(),
+        ExitStack() as stack,
+    ):
         from oclgrid.platform.claims import Driver
         from oclgrid.platform.search_filing import SearchFiling
 
@@ -70,12 +76,19 @@ def _run(study: Study, place: Surroundings, display: SearchDisplay) -> SearchOut
         if trains:
             failed = _train(study, place, held, _Watcher(study, filing, display))
         interrupted = study.put_back()
+        if held.stop.is_asked:
+            interrupted = [row.state for row in study.rows()].count("waiting")
+        is_stopped = held.stop.is_asked and study.queue_next()
         with display.phase("drawing and filing"):
             from oclgrid.platform.study_plots import pictures
 
-            filing.close(study, pictures(study), is_done=not interrupted and not failed)
+            filing.close(study, pictures(study), is_done=not (interrupted or failed or is_stopped))
     return SearchOutcome(
-        rows=study.rows(), best=study.best(), failed=failed, interrupted=interrupted
+        rows=study.rows(),
+        best=study.best(),
+        failed=failed,
+        interrupted=interrupted,
+        is_stopped=is_stopped,
     )
 
 

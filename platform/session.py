@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from oclgrid.platform.data import telling
 from oclgrid.platform.display import Display
 from oclgrid.platform.location import Location
+from oclgrid.platform.stopping import Stop
 from oclgrid.search_spaces.sweep import Resources
 from oclgrid.trainables.analysis import Analysis
 from oclgrid.trainables.spec import CellSpec
@@ -55,6 +56,8 @@ class Session(NamedTuple):
     cluster: "Cluster | None"
     asked: dict[str, float]
     """What one trial asks Ray for."""
+    stop: Stop
+    """Heeded by the cluster; whoever writes to the store has to let it heed signals."""
 
 
 @contextmanager
@@ -62,6 +65,7 @@ def session(
     place: Surroundings, resources: Resources, display: Display, *, trains: bool
 ) -> Iterator[Session]:
     """Hold the store, and Ray if something is to be trained, until the block ends."""
+    stop = Stop(display.say)
     with ExitStack() as stack:
         with display.phase("starting the tracking server and Ray"):
             server = stack.enter_context(place.location.serving())
@@ -71,10 +75,10 @@ def session(
 
             cluster, asked = None, {}
             if trains:
-                started = Cluster(place.address, cpus=place.slots, say=display.say)
+                started = Cluster(place.address, cpus=place.slots, say=display.say, stop=stop)
                 cluster = stack.enter_context(started)
                 asked = cluster.request(resources, one_node=server is not None)
             if server is not None:
                 server.wait()
             store = Store(server.uri if server else place.location.reading_uri)
-        yield Session(store, cluster, asked)
+        yield Session(store, cluster, asked, stop)

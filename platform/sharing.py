@@ -9,6 +9,7 @@ from oclgrid.platform.claims import BEAT_SECONDS, Driver
 from oclgrid.platform.display import Display
 from oclgrid.platform.plan import Plan
 from oclgrid.platform.results import ANALYSIS_ERROR
+from oclgrid.platform.stopping import Stop
 from oclgrid.trainables.datasets import dataset
 from oclgrid.trainables.spec import CellSpec
 
@@ -34,7 +35,7 @@ class Left(NamedTuple):
     """Why, by cell id."""
 
 
-def wait_for_others(plan: Plan, shared: Shared, display: Display) -> Left:
+def wait_for_others(plan: Plan, shared: Shared, display: Display, stop: Stop) -> Left:
     """Return as soon as a cell of the plan is free, or others work on none of them any more.
 
     Every wait ends: a driver that no longer beats loses its claims after a lease.
@@ -51,7 +52,7 @@ def wait_for_others(plan: Plan, shared: Shared, display: Display) -> Left:
             if plan.state(c) == "failed" and c.cell_id not in claims
         }
         plan = replace(plan, cells=tuple(c for c in plan.cells if _is_open(plan, c, failed)))
-        if any(c.cell_id not in claims for c in plan.cells) or not plan.cells:
+        if any(c.cell_id not in claims for c in plan.cells) or not plan.cells or stop.is_asked:
             return Left(plan, failed)
         if looks % LOOKS_PER_LINE == 0:
             for line in _lines(plan, claims):

@@ -37,7 +37,7 @@ def _tune(search: "Search", place: "Surroundings", options: Any) -> int:
         print(f"oclgrid: trial {number} failed: {reason}", file=sys.stderr)
     asked = options.search + (f" --method {options.method}" if options.method else "")
     again = f"oclgrid tune {asked}"
-    if outcome.interrupted:
+    if outcome.interrupted or outcome.is_stopped:
         print(
             f"oclgrid: stopped with {outcome.interrupted} trials under way; nothing is lost, "
             f"go on with `{again}`",

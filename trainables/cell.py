@@ -119,10 +119,10 @@ class CellTrainable(tune.Trainable):
         except ElsewhereError as error:
             reason = f"{ELSEWHERE}: {error}"
             known = {"cell_id": self._todo.spec.cell_id, "is_elsewhere": True}
-            return {**known, "done": True, "error": reason}
+            return {**known, "cell_done": True, "done": True, "error": reason}
         except Exception as error:
             reason = _one_line(error)
-            result = {"cell_id": self._todo.spec.cell_id, "done": True}
+            result = {"cell_id": self._todo.spec.cell_id, "cell_done": True, "done": True}
             if self._is_filed:
                 self._todo.log.analyses_ended({a.name: reason for a in self._left})
                 return {**result, "analysis_error": reason}
@@ -181,10 +181,12 @@ class CellTrainable(tune.Trainable):
 
     def _result(self, cell: Cell) -> dict[str, Any]:
         spec = self._todo.spec
+        is_done = self._is_filed and not self._left
         return {
             "cell_id": spec.cell_id,
             "stage": len(cell.records),
-            "done": self._is_filed and not self._left,
+            "cell_done": is_done,  # Tune sets "done" of a trial that it stops
+            "done": is_done,
             "next": self._left[0].name if self._is_filed and self._left else "",
             **(summary(spec, cell.records) if cell.records else {}),
         }

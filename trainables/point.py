@@ -44,7 +44,8 @@ class PointTrainable(CellTrainable):
         cell = self._cell = self._cell or self._open()
         if self._is_filed and not cell.is_finished:
             reason = "the checkpoint of the last stage is missing or damaged"
-            return {"cell_id": self._todo.spec.cell_id, "error": reason, "done": True}
+            cell_id = self._todo.spec.cell_id
+            return {"cell_id": cell_id, "error": reason, "cell_done": True, "done": True}
         self._stage += 1
         is_last = self._stage == cell.info.stages
         if self._stage > len(cell.records) or (is_last and not self._is_filed):

@@ -100,21 +100,58 @@ def test_a_sweep_whose_worker_is_killed_ends_like_an_undisturbed_one(
     assert_each_cell_has_one_whole_run(folder, "worker")
 
 
-def test_an_interrupted_sweep_says_how_to_go_on_and_does(
-    folder: Path, undisturbed: str, start: Start
-) -> None:
-    first = start(folder, "interrupted")
-    first.until_said("stage 2 of 5")
-    os.kill(first.pid, signal.SIGINT)
-    assert first.wait() == 130, first.said()
-    assert "go on with `oclgrid run faults.yaml`" in first.said()
-    first.assert_nothing_left()
-    client = MlflowClient(f"sqlite:///{folder / 'interrupted' / 'mlflow.db'}")
+def stages_filed(folder: Path, store: str) -> dict[str, int]:
+    """Return the finished stages of each cell; nothing may be RUNNING."""
+    client = MlflowClient(f"sqlite:///{folder / store / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("oclgrid")
     assert experiment is not None
-    statuses = {r.info.status for r in client.search_runs([experiment.experiment_id])}
-    assert "RUNNING" not in statuses
-    second = start(folder, "interrupted")
+    runs = client.search_runs([experiment.experiment_id])
+    assert "RUNNING" not in {r.info.status for r in runs}
+    cells = [r for r in runs if r.data.tags["kind"] == "cell"]
+    return {r.info.run_name: int(r.data.metrics.get("stage", 0)) for r in cells}
+
+
+def stages_told(said: str) -> int:
+    return said.count(" of 5, accuracy")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_sweep_asked_to_stop_finishes_its_stages_and_goes_on_later(
+    folder: Path, undisturbed: str, start: Start, number: int
+) -> None:
+    store = f"asked-{number}"
+    first = start(folder, store)
+    first.until_said("stage 2 of 5")
+    os.killpg(first.pid, number)  # as a terminal does: to all processes of the command
+    assert first.wait() == 130, first.said()
+    before, _, after = first.said().partition("finishing 2 stages, Ctrl-C again to stop now")
+    assert stages_told(after) == 2, first.said()
+    assert "go on with `oclgrid run faults.yaml`" in after
+    first.assert_nothing_left()
+    filed = stages_filed(folder, store)
+    assert sum(filed.values()) == stages_told(before + after)
+    second = start(folder, store)
     assert second.wait() == 0, second.said()
-    assert table(folder, "interrupted") == undisturbed
-    assert_each_cell_has_one_whole_run(folder, "interrupted")
+    assert stages_told(second.said()) == 20 - sum(filed.values())
+    assert table(folder, store) == undisturbed
+    assert_each_cell_has_one_whole_run(folder, store)
+
+
+def test_a_sweep_asked_twice_stops_at_once_and_loses_only_what_was_under_way(
+    folder: Path, undisturbed: str, start: Start
+) -> None:
+    first = start(folder, "twice")
+    first.until_said("stage 2 of 5")
+    os.killpg(first.pid, signal.SIGINT)
+    first.until_said("finishing 2 stages")
+    os.killpg(first.pid, signal.SIGINT)
+    assert first.wait() == 130, first.said()
+    _, _, after = first.said().partition("stopping now; finished stages are kept")
+    assert stages_told(after) == 0, first.said()
+    assert "go on with `oclgrid run faults.yaml`" in after
+    first.assert_nothing_left()
+    stages_filed(folder, "twice")
+    second = start(folder, "twice")
+    assert second.wait() == 0, second.said()
+    assert table(folder, "twice") == undisturbed
+    assert_each_cell_has_one_whole_run(folder, "twice")

@@ -1,4 +1,4 @@
-"""Kill a search twice, start it again: as many trials as asked, none lost, doubled or stuck."""
+"""Kill and stop a search, start it again: as many trials as asked, none lost or doubled."""
 
 import csv
 import os
@@ -28,20 +28,25 @@ budget: {{trials: {TRIALS}}}
 """
 
 
-def test_a_search_killed_twice_ends_whole(
+def test_a_search_killed_and_stopped_ends_whole(
     tmp_path: Path, start: Callable[[Path, str, str], Any]
 ) -> None:
     (tmp_path / "faults.yaml").write_text(SEARCH)
-    killed = []
-    for said in ("trial 0 order 0", "trial 0 order 1"):
-        command = start(tmp_path, "store", "tune")
-        command.until_said(f"{said} (lambda 1.5, tau_w 0.5): stage 2 of 5")
-        os.kill(command.pid, signal.SIGKILL)
-        command.wait()
-        killed.append(command)
+    killed = start(tmp_path, "store", "tune")
+    killed.until_said("trial 0 order 0 (lambda 1.5, tau_w 0.5): stage 2 of 5")
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.wait()
+    stopped = start(tmp_path, "store", "tune")
+    stopped.until_said("trial 0 order 1 (lambda 1.5, tau_w 0.5): stage 2 of 5")
+    os.killpg(stopped.pid, signal.SIGINT)
+    assert stopped.wait() == 130, stopped.said()
+    _, _, after = stopped.said().partition("finishing 2 stages, Ctrl-C again to stop now")
+    assert after.count(" of 5, accuracy") == 2, stopped.said()
+    assert "stopped with 2 trials under way" in after
+    assert "go on with `oclgrid tune faults.yaml`" in after
     last = start(tmp_path, "store", "tune")
     assert last.wait() == 0, last.said()
-    for command in (*killed, last):
+    for command in (killed, stopped, last):
         command.assert_nothing_left()
 
     search = read_search(str(tmp_path / "faults.yaml"))

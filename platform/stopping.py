@@ -1,0 +1,53 @@
+"""Stop when asked: after the stages under way at the first signal, at once at the second."""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stop:
+    """What the person at the keyboard, or the scheduler of a cluster, has asked for."""
+
+    def __init__(self, say: Callable[[str], None] = lambda _: None) -> None:
+        self._say, self._asked, self._told = say, 0, 0
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether no further stage may begin."""
+        return self._asked > 0
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether not even the stages under way may end."""
+        return self._asked > 1
+
+    def tell(self, stages: int) -> None:
+        """Say once what each signal led to; ``stages`` are under way."""
+        told, self._told = self._told, min(2, self._asked)
+        if told < self._told == 1 and stages:
+            self._say(f"finishing {stages} stages, Ctrl-C again to stop now")
+        elif told < self._told == 2:
+            self._say("stopping now; finished stages are kept")
+
+    @contextmanager
+    def heeded(self) -> Iterator[None]:
+        """Let signals ask instead of interrupt until the block ends.
+
+        SIGTERM asks once, however often it comes: who sends it has SIGKILL for more. A third
+        Ctrl-C interrupts whatever is being done; the next command then cleans up.
+        """
+        before = {number: signal.signal(number, self._heed) for number in SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _heed(self, number: int, frame: FrameType | None) -> None:
+        del frame  # nothing is said from here: the signal may have come in the middle of a line
+        self._asked = self._asked + 1 if number == signal.SIGINT else max(1, self._asked)
+        if self._asked > 2:
+            raise KeyboardInterrupt
