@@ -1,4 +1,4 @@
-"""What a worker writes of its cell: checkpoint, metrics, matrices, model, each safe to repeat."""
+"""What a worker files of its cell: checkpoint, metrics, matrices, model, each safe to repeat."""
 
 import csv
 import hashlib
@@ -9,6 +9,7 @@ import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +23,7 @@ from oclgrid.platform.analysis_files import analysis_files
 from oclgrid.platform.claims import Claimant
 from oclgrid.platform.figures import confusion_figure
 from oclgrid.platform.model import write_model
+from oclgrid.platform.outbox import Letter, Numbers, Outbox, clear_out, outbox_root
 from oclgrid.platform.provenance import hardware
 from oclgrid.platform.results import ANALYSIS, ANALYSIS_BEGUN, ANALYSIS_ERROR
 from oclgrid.platform.store import Store, now_ms
@@ -30,6 +32,7 @@ from oclgrid.trainables.cell import Filed, TransientError
 from oclgrid.trainables.datasets import dataset
 from oclgrid.trainables.loop import Progress, StageRecord, summary
 from oclgrid.trainables.predictor import Predictor
+from oclgrid.trainables.schema import SpecError
 from oclgrid.trainables.spec import CellSpec
 from oclgrid.trainables.stream import class_sequence
 
@@ -39,7 +42,9 @@ T = TypeVar("T")
 CHECKPOINTS = "checkpoints"
 CHECKPOINT_NAME = re.compile(r"stage-(\d+)-([0-9a-f]{64})\.pt")
 PATIENCE_SECONDS = 300.0
-"""How long a worker waits for a store that is away before its trial is given back."""
+"""How long a worker waits to read from a store that is away before its trial is given back."""
+PROMPT_SECONDS = 10.0
+"""How long it waits for what it files to be delivered before it goes on meanwhile."""
 LIVE_SECONDS = 10.0
 
 
@@ -47,8 +52,9 @@ LIVE_SECONDS = 10.0
 class MlflowCellLog:
     """The log of one cell in an MLflow run.
 
-    The checkpoint of a stage is filed before its metrics and holds them with their times, so a
-    worker that finds it after a crash files the same metrics once more, which changes nothing.
+    What is filed goes to an outbox on the worker's disk first. The checkpoint of a stage is
+    delivered before its metrics and holds them with their times, so a worker that finds it after
+    a crash files the same metrics once more, which changes nothing.
     """
 
     uri: str
@@ -60,7 +66,14 @@ class MlflowCellLog:
 
     @cached_property
     def _store(self) -> Store:
-        return Store(self.uri)
+        try:
+            return Store(self.uri)
+        except SpecError as error:  # the command has opened it before, so it is away
+            raise TransientError(str(error)) from error
+
+    @cached_property
+    def _outbox(self) -> Outbox:
+        return Outbox(outbox_root() / self.run_id, self._deliver)
 
     def claim(self) -> None:
         """Make the cell ours; raise ElsewhereError if it is another command's."""
@@ -73,7 +86,14 @@ class MlflowCellLog:
             _patiently(lambda: claimant.check(self._store))
 
     def filed(self) -> Filed:
-        """Return whether the cell is finished, and which analyses are done."""
+        """Return whether the cell is finished, and which analyses are done.
+
+        What an earlier attempt left on this machine is delivered first.
+        """
+        clear_out(outbox_root())
+        self._outbox.send()
+        if why := self._outbox.wait(PATIENCE_SECONDS):
+            raise TransientError(why)
         run = self._run()
         tags = run.data.tags.items()
         done = {k.removeprefix(ANALYSIS): v for k, v in tags if k.startswith(ANALYSIS)}
@@ -84,8 +104,39 @@ class MlflowCellLog:
 
     def begin(self) -> None:
         """Say that the cell is being worked on, and on what machine."""
-        _patiently(lambda: self._store.set_status(self.run_id, "RUNNING"))
-        self._tag(hardware())
+        self._file(Letter(tags=hardware(), status="RUNNING"))
+
+    def _file(self, letter: Letter) -> None:
+        """Keep a letter; return when it is delivered, or soon if the store is slow or away."""
+        is_prompt = not self._outbox.wait(0)
+        self._outbox.put(letter)
+        if is_prompt:
+            self._outbox.wait(PROMPT_SECONDS)
+
+    def undelivered(self, seconds: float) -> str:
+        """Return why something is not delivered after some seconds, "" as soon as all is."""
+        return self._outbox.wait(seconds)
+
+    def _deliver(self, letter: Letter) -> None:
+        """Give a letter to the store, but for what the store has from another attempt."""
+        with _transient():
+            if self.claimant:
+                self.claimant.check(self._store)
+            run = self._store.client.get_run(self.run_id)
+            if run.info.status == "FINISHED":
+                return
+            self._upload(letter.files)
+            for numbers in letter.numbers:
+                if numbers.step > run.data.metrics.get("stage", 0):
+                    self._store.log_numbers(
+                        self.run_id, numbers.values, step=numbers.step, at=numbers.at
+                    )
+            if letter.tags:
+                self._store.set_tags(self.run_id, letter.tags)
+            if letter.status:
+                self._store.set_status(self.run_id, letter.status)
+            if letter.status == "FAILED" and self.claimant:  # others that wait for it see it
+                self.claimant.give_up(self._store, self.spec.cell_id)
 
     def checkpoints(self) -> Iterator[bytes]:
         """Yield the checkpoints whose content has the digest in their name, newest first."""
@@ -115,30 +166,30 @@ class MlflowCellLog:
             return Path(copy).read_bytes()
 
     def stage_done(self, records: list[StageRecord], checkpoint: bytes | None) -> None:
-        """File the checkpoint, then the metrics of every stage in it."""
-        self._check_claim()
-        if checkpoint is not None:
-            digest = hashlib.sha256(checkpoint).hexdigest()
-            name = f"stage-{records[-1].stage}-{digest}.pt"
-            self._upload({f"{CHECKPOINTS}/{name}": checkpoint})
-        new = records if checkpoint is None else records[-1:]
-        for record in new:
-            numbers = summary(self.spec, records[: record.stage])
-            numbers |= {
-                "stage": record.stage,
-                "train_seconds": sum(r.train_seconds for r in records[: record.stage]),
-                "inference_seconds": sum(r.inference_seconds for r in records[: record.stage]),
-                "trained_images": record.trained_images,
-            }
-            _patiently(
-                lambda n=numbers, r=record: self._store.log_numbers(  # type: ignore[misc]
-                    self.run_id, n, step=r.stage, at=r.finished_at_ms
-                )
-            )
+        """File the checkpoint and the metrics of its stage; without one, of every stage."""
+        if checkpoint is None:
+            self._file(Letter(numbers=tuple(self._numbers(records, r) for r in records)))
+            return
+        digest = hashlib.sha256(checkpoint).hexdigest()
+        name = f"{CHECKPOINTS}/stage-{records[-1].stage}-{digest}.pt"
+        numbers = self._numbers(records, records[-1])
+        self._file(Letter(files={name: checkpoint}, numbers=(numbers,)))
+
+    def _numbers(self, records: list[StageRecord], record: StageRecord) -> Numbers:
+        """Return what is known after the stage of a record."""
+        until = records[: record.stage]
+        values = {
+            **summary(self.spec, until),
+            "stage": record.stage,
+            "train_seconds": sum(r.train_seconds for r in until),
+            "inference_seconds": sum(r.inference_seconds for r in until),
+            "trained_images": record.trained_images,
+        }
+        return Numbers(values=values, step=record.stage, at=record.finished_at_ms)
 
     def progress(self, progress: Progress) -> None:
         """Log loss and speed now and then, without waiting; a lost point is no loss."""
-        if time.monotonic() - self._live_at < LIVE_SECONDS:
+        if time.monotonic() - self._live_at < LIVE_SECONDS or self._outbox.wait(0):
             return
         self._live_at = time.monotonic()
         values = {
@@ -152,31 +203,26 @@ class MlflowCellLog:
 
     def finish(self, records: list[StageRecord], predictor: Predictor) -> None:
         """File matrices and model, then close the run."""
-        self._check_claim()
         sequence = class_sequence(dataset(self.spec.dataset).classes, self.spec.class_order)
         last = records[-1].confusion
-        self._upload(
-            {
-                "accuracy_matrix.csv": _csv(
-                    [["stage", *sequence]]
-                    + [
-                        [r.stage, *r.accuracies, *[""] * (len(sequence) - len(r.accuracies))]
-                        for r in records
-                    ]
-                ),
-                "confusion_matrix.csv": _csv(
-                    [["true \\ predicted", *sequence]]
-                    + [[c, *row] for c, row in zip(sequence, last, strict=True)]
-                ),
-                "confusion_matrix.png": confusion_figure(last, sequence, title=self.spec.title),
-            }
-        )
+        files = {
+            "accuracy_matrix.csv": _csv(
+                [["stage", *sequence]]
+                + [
+                    [r.stage, *r.accuracies, *[""] * (len(sequence) - len(r.accuracies))]
+                    for r in records
+                ]
+            ),
+            "confusion_matrix.csv": _csv(
+                [["true \\ predicted", *sequence]]
+                + [[c, *row] for c, row in zip(sequence, last, strict=True)]
+            ),
+            "confusion_matrix.png": confusion_figure(last, sequence, title=self.spec.title),
+        }
         with tempfile.TemporaryDirectory() as folder:
-            model = Path(folder) / "model"
-            write_model(predictor, model, side=dataset(self.spec.dataset).side)
-            _patiently(lambda: self._store.client.log_artifacts(self.run_id, str(model), "model"))
-        self._tag({"error": ""})
-        _patiently(lambda: self._store.set_status(self.run_id, "FINISHED"))
+            write_model(predictor, Path(folder) / "model", side=dataset(self.spec.dataset).side)
+            files |= _files_below(Path(folder))
+        self._file(Letter(files=files, tags={"error": ""}, status="FINISHED"))
 
     def analysed(self, analysis: Analysis, findings: Findings, *, stage: int) -> None:
         """File data, figure and numbers, then a tag that says so.
@@ -198,7 +244,8 @@ class MlflowCellLog:
             self._tag({begun: f"{analysis.digest} {at}"})
         if done in tags:  # with other settings, whose files are replaced now
             _patiently(lambda: self._store.client.delete_tag(self.run_id, done))
-        self._upload(analysis_files(analysis, findings, title=self.spec.title))
+        files = analysis_files(analysis, findings, title=self.spec.title)
+        _patiently(lambda: self._upload(files))
         earlier = {k: math.nan for k in found.metrics if k.startswith(f"{analysis.name}/")}
         numbers = earlier | {f"{analysis.name}/{k}": v for k, v in findings.numbers.items()}
         unset = [k for k, v in numbers.items() if math.isnan(v)]
@@ -216,20 +263,22 @@ class MlflowCellLog:
 
     def fail(self, reason: str, details: str) -> None:
         """Close the run as failed, with the reason as tag and the traceback as file."""
-        self._check_claim()
-        self._upload({"error.txt": details.encode()})
-        self._tag({"error": reason[:500]})
-        _patiently(lambda: self._store.set_status(self.run_id, "FAILED"))
-        if claimant := self.claimant:  # others that wait for the cell see that it is given up
-            _patiently(lambda: claimant.give_up(self._store, self.spec.cell_id))
+        files = {"error.txt": details.encode()}
+        self._file(Letter(files=files, tags={"error": reason[:500]}, status="FAILED"))
 
     def _upload(self, files: dict[str, bytes]) -> None:
         with tempfile.TemporaryDirectory() as folder:
             for name, content in files.items():
                 path = Path(folder) / name
-                path.parent.mkdir(exist_ok=True)
+                path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
-            _patiently(lambda: self._store.client.log_artifacts(self.run_id, folder))
+            self._store.client.log_artifacts(self.run_id, folder)
+
+
+def _files_below(folder: Path) -> dict[str, bytes]:
+    """Return the content of every file, by its path from the folder."""
+    paths = (p for p in folder.rglob("*") if p.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
 
 def _csv(rows: list[list[object]]) -> bytes:
@@ -244,12 +293,23 @@ def _patiently(call: Callable[[], T]) -> T:
     pause = 0.5
     while True:
         try:
-            return call()
-        except (MlflowException, requests.RequestException, OSError) as error:
-            if isinstance(error, MlflowException) and error.get_http_status_code() in (400, 404):
-                raise  # waiting would not help: the run is gone, or what we sent is refused
+            with _transient():
+                return call()
+        except TransientError as error:
             if time.monotonic() + pause > deadline:
-                raise TransientError(f"the store did not answer: {error}") from error
-            logger.warning("the store did not answer, trying again: %s", error)
+                raise
+            logger.warning("%s, trying again", error)
         time.sleep(pause)
         pause = min(pause * 2, 15.0)
+
+
+@contextmanager
+def _transient() -> Iterator[None]:
+    """Raise TransientError where the store is away, full, read-only or refuses our password."""
+    try:
+        yield
+    except (MlflowException, requests.RequestException, OSError) as error:
+        if isinstance(error, MlflowException) and error.get_http_status_code() in (400, 404):
+            raise  # waiting would not help: the run is gone, or what we sent is refused
+        reason = " ".join(str(error).split())
+        raise TransientError(f"the store did not take it: {reason[:200]}") from error

@@ -138,6 +138,7 @@ class Display:
                 self.say(
                     f"{self._count()} {self._title(cell_id)}: in stage {p.stage}, "
                     f"batch {p.batch} of {p.batches}, {p.images_per_second:.0f} images/s"
+                    + (f"; {p.waiting}" if p.waiting else "")
                 )
             for cell_id, state in self._state.items():
                 if state.get("next"):
@@ -175,7 +176,11 @@ class Display:
         hidden = len(order) - SHOWN_CELLS
         more = f"  and {hidden} more cells" if hidden > 0 else ""
         elapsed = clock(time.monotonic() - self._started)
-        return Group(table, Text(f"{self._count()} {elapsed} so far{more}", style="dim"))
+        lines = [Text(f"{self._count()} {elapsed} so far{more}", style="dim")]
+        for cell_id, progress in self._running():
+            if progress.waiting:
+                lines.append(Text(f"{self._title(cell_id)}: {progress.waiting}", style="yellow"))
+        return Group(table, *lines[: SHOWN_CELLS // 4])
 
     def _line(self, cell_id: str) -> tuple[Text, ...]:
         spec, state = self._cells[cell_id], self._state[cell_id]

@@ -19,6 +19,11 @@ from oclgrid.trainables.spec import CellSpec
 
 logger = logging.getLogger(__name__)
 
+DELIVERY_SECONDS = 3600.0
+"""How long a cell that has ended waits for its results to be delivered before it is given back."""
+LOOK_SECONDS = 5.0
+"""How often it tells meanwhile why they are not."""
+
 
 class TransientError(Exception):
     """Something outside the program was not there; trying again may help."""
@@ -62,6 +67,9 @@ class CellLog(Protocol):
     def stage_done(self, records: list[StageRecord], checkpoint: bytes | None) -> None:
         """Keep the checkpoint, then the metrics; doing so again changes nothing."""
 
+    def undelivered(self, seconds: float) -> str:
+        """Return why something is not delivered after some seconds, "" as soon as all is."""
+
     def progress(self, progress: Progress) -> None:
         """Note where the stage is; losing this loses nothing."""
 
@@ -104,6 +112,7 @@ class CellTrainable(tune.Trainable):
         """Take on another cell in the same process: nothing of the last one is kept."""
         self._todo = self._assignments[new_config["cell_id"]]
         self._cell: Cell | None = None
+        self._progress: Progress | None = None
         self._snapshots: Snapshots | None = None
         self._is_filed = False
         self._left: list[Analysis] = []
@@ -127,6 +136,7 @@ class CellTrainable(tune.Trainable):
                 self._todo.log.analyses_ended({a.name: reason for a in self._left})
                 return {**result, "analysis_error": reason}
             self._todo.log.fail(reason, traceback.format_exc())
+            self._settle()
             return {**result, "error": reason}
 
     def _work(self) -> dict[str, Any]:
@@ -148,8 +158,18 @@ class CellTrainable(tune.Trainable):
             log.stage_done(cell.records, cell.checkpoint())
         if cell.is_finished:
             log.finish(cell.records, cell.predictor())
+            self._settle()
             self._is_filed = True
         return {**self._result(cell), "stage_seconds": seconds}
+
+    def _settle(self) -> None:
+        """Return once all is delivered: an end that is known here only is none."""
+        deadline = time.monotonic() + DELIVERY_SECONDS
+        while why := self._todo.log.undelivered(LOOK_SECONDS):
+            if time.monotonic() > deadline:
+                raise TransientError(why)
+            if self._progress is not None:
+                self._post(replace(self._progress, waiting=why))
 
     def _analyse(self, cell: Cell) -> dict[str, Any]:
         """Compute the next analysis of a closed cell; one that fails is told and left out."""
@@ -242,8 +262,12 @@ class CellTrainable(tune.Trainable):
         return "cuda"
 
     def _report(self, progress: Progress) -> None:
-        self._board.post.remote(self._todo.spec.cell_id, asdict(progress))
+        self._progress = replace(progress, waiting=self._todo.log.undelivered(0))
+        self._post(self._progress)
         self._todo.log.progress(progress)
+
+    def _post(self, progress: Progress) -> None:
+        self._board.post.remote(self._todo.spec.cell_id, asdict(progress))
 
 
 def _one_line(error: Exception) -> str:

@@ -58,6 +58,8 @@ class Progress:
     loss: float
     images_per_second: float
     live: dict[str, float]
+    waiting: str = ""
+    """Why results of earlier stages are not delivered yet, where they are not."""
 
 
 _RECORD_FIELDS = {f.name for f in fields(StageRecord)}

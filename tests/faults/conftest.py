@@ -18,13 +18,13 @@ class Command:
     def __init__(self, folder: Path, store: str, command: str = "run") -> None:
         self.mark = f"OCLGRID_TEST_MARK={uuid.uuid4()}"
         key, value = self.mark.split("=")
-        self._errors = folder / f"{Path(store).name}-{value[:8]}.txt"
+        self._errors = folder / f"{value}.txt"
         start = [sys.executable, "-m", "oclgrid.platform.cli", command, "faults.yaml"]
         with self._errors.open("w") as errors:
             self._process = subprocess.Popen(
                 [*start, "--store", store],
                 cwd=folder,
-                env={**os.environ, key: value},
+                env={**os.environ, key: value, "OCLGRID_OUTBOX": str(folder / "outbox")},
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
                 start_new_session=True,

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
+from oclgrid.platform.server import EmbeddedServer
+
 pytestmark = pytest.mark.slow
 
 Start = Callable[[Path, str], Any]
@@ -155,3 +157,27 @@ def test_a_sweep_asked_twice_stops_at_once_and_loses_only_what_was_under_way(
     assert second.wait() == 0, second.said()
     assert table(folder, "twice") == undisturbed
     assert_each_cell_has_one_whole_run(folder, "twice")
+
+
+def test_an_outage_of_the_store_delays_delivery_and_never_training(
+    folder: Path, undisturbed: str, start: Start
+) -> None:
+    with EmbeddedServer(folder / "outage") as server:
+        server.wait()
+        first = start(folder, server.uri)
+        first.until_said("stage 1 of 5")
+    # The server is away now. Worse: the command and all its workers die before it comes back.
+    first.until_said("stage 4 of 5")
+    os.kill(first.pid, signal.SIGKILL)
+    first.wait()
+    first.assert_nothing_left()
+    assert list((folder / "outbox").iterdir())
+    with EmbeddedServer(folder / "outage", port=server.port) as server:
+        server.wait()
+        second = start(folder, server.uri)
+        assert second.wait() == 0, second.said()
+    second.assert_nothing_left()
+    assert stages_told(first.said()) + stages_told(second.said()) <= 20
+    assert list((folder / "outbox").iterdir()) == []
+    assert table(folder, "outage") == undisturbed
+    assert_each_cell_has_one_whole_run(folder, "outage")

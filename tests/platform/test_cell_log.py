@@ -4,12 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import mlflow.pyfunc
 import pytest
 from mlflow.exceptions import MlflowException
 
+from oclgrid.platform import cell_log
 from oclgrid.platform.cell_log import MlflowCellLog
 from oclgrid.platform.model import ClassifierModel
 from oclgrid.platform.provenance import provenance
@@ -62,6 +64,28 @@ def test_metrics_lost_between_checkpoint_and_log_are_filed_on_resuming(
     log._upload({"checkpoints/stage-5-" + "0" * 64 + ".pt": b"killed right after this"})
     log.stage_done(trained.records, None)
     assert steps(log, "A") == [1, 2, 3, 4, 5]
+
+
+def test_a_stage_that_the_store_has_from_another_attempt_is_not_filed_again(
+    log: MlflowCellLog, trained: Cell
+) -> None:
+    log.stage_done(trained.records[:2], None)
+    late = [replace(r, finished_at_ms=r.finished_at_ms + 5000) for r in trained.records[:3]]
+    log.stage_done(late, None)
+    assert steps(log, "E") == [1, 2, 3]
+
+
+def test_what_waits_for_a_store_that_is_away_is_filed_by_the_next_attempt(
+    log: MlflowCellLog, trained: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cell_log, "PROMPT_SECONDS", 0.1)
+    away = MlflowCellLog("http://127.0.0.1:9", log.run_id, trained.spec)
+    away.stage_done(trained.records[:1], b"a checkpoint")
+    away.finish(trained.records, trained.predictor())
+    assert "2 results wait" in away.undelivered(0.1)
+    assert log.filed().is_finished
+    assert list(log.checkpoints()) == [b"a checkpoint"]
+    assert steps(log, "E") == [1]
 
 
 def test_checkpoints_come_newest_first_and_damaged_ones_not_at_all(

@@ -51,6 +51,9 @@ class Shelf:
             self.kept.append(checkpoint)
             self.calls.append(f"stage {records[-1].stage}")
 
+    def undelivered(self, seconds: float) -> str:
+        return ""
+
     def progress(self, progress: Progress) -> None:
         pass
 
