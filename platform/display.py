@@ -82,13 +82,15 @@ class Display:
         if seconds := result.get("stage_seconds"):
             key = (spec.dataset, spec.method.name)
             self._stage_seconds.setdefault(key, []).append(seconds)
+        if reason := result.get("retried"):
+            self.say(f"{self._title(cell_id)}: tried its stage again after {reason}")
         if not self._is_live:
             self.say(f"{self._count()} {self._title(cell_id)}: {self._told(spec, result)}")
 
-    def retry(self, cell_id: str) -> None:
-        """Tell that a cell lost its worker and goes on elsewhere."""
+    def retry(self, cell_id: str, why: str) -> None:
+        """Tell that a cell failed through no fault of its own and goes on."""
         if not self._is_live:
-            self.say(f"{self._title(cell_id)}: lost its worker, going on from its last stage")
+            self.say(f"{self._title(cell_id)}: {why}, going on from its last stage")
 
     def _title(self, cell_id: str) -> str:
         return self._cells[cell_id].title

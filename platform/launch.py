@@ -16,11 +16,11 @@ from ray import tune
 from ray._private.node import Node
 from ray.tune.experiment import Trial
 from ray.tune.progress_reporter import TrialProgressCallback
-from ray.tune.schedulers import FIFOScheduler, TrialScheduler
-from ray.tune.stopper import NoopStopper
+from ray.tune.schedulers import TrialScheduler
 
 from oclgrid.platform.board import Board
 from oclgrid.platform.environment import ENVIRONMENT
+from oclgrid.platform.oversight import Heed, InOrder, Overseer, largest_node, why_failed
 from oclgrid.platform.results import INTERRUPTED
 from oclgrid.platform.stopping import Stop
 from oclgrid.search_spaces.sweep import Resources
@@ -29,7 +29,10 @@ from oclgrid.trainables.loop import Progress
 from oclgrid.trainables.schema import SpecError
 
 LOST_WORKERS = 10
-"""How often a trial may lose its worker, its node or the store before it counts as failed."""
+"""How often a trial may lose its worker, its node or the store before it counts as failed.
+
+Failures of the program are counted apart, by the trial itself.
+"""
 AUTO_GPU_SHARE = 0.25
 OBJECT_STORE_BYTES = 256 * 2**20
 STARTS = 3
@@ -43,7 +46,8 @@ class Events:
     """Who to tell when a stage, or a cell, has ended."""
 
     on_result: Callable[[dict[str, Any]], None]
-    on_retry: Callable[[str], None]
+    on_retry: Callable[[str, str], None]
+    """Told of the cell and why its worker did not go on."""
 
 
 class Cluster:
@@ -91,7 +95,7 @@ class Cluster:
             gpu = AUTO_GPU_SHARE if available.get("GPU", 0) > 0 else 0.0
         asked = {"CPU": float(resources.cpus), **({"GPU": gpu} if gpu else {})}
         for kind, amount in asked.items():
-            best = max(node["Resources"].get(kind, 0.0) for node in nodes)
+            best = largest_node().get(kind, 0.0)
             if amount > best:
                 raise SpecError(
                     f"a trial asks for {amount:g} {kind} but no node has more than {best:g}; "
@@ -116,7 +120,7 @@ class Cluster:
         errors = dict.fromkeys(assignments, INTERRUPTED)
         self.fit(
             CellTrainable,
-            {"assignments": assignments, "data": str(data)},
+            {"assignments": assignments, "data": str(data), "share": asked},
             asked=asked,
             callback=_Tell(errors, events),
             name_key="cell_id",
@@ -145,7 +149,7 @@ class Cluster:
             callback: Told of every result.
             name_key: Where in a trial's config its name is.
             space: The configs, where no search algorithm among the options makes them.
-            scheduler: Decides who goes on; its ``choose_trial_to_run`` calls ``heed``.
+            scheduler: Decides who goes on; it has to let an overseer look.
             options: Further options of Tune: search algorithm, concurrency.
         """
         with_board = tune.with_parameters(trainable, board=self.board, **given)
@@ -155,7 +159,7 @@ class Cluster:
                 param_space=space,
                 tune_config=tune.TuneConfig(
                     reuse_actors=True,
-                    scheduler=scheduler or _InOrder(self.stop),
+                    scheduler=scheduler or InOrder(Overseer(self.stop, asked)),
                     trial_name_creator=lambda t: str(t.config[name_key]),
                     trial_dirname_creator=lambda t: str(t.config[name_key]),
                     **options,
@@ -164,7 +168,7 @@ class Cluster:
                     name="cells",
                     storage_path=scratch,
                     verbose=0,
-                    stop=_Heed(self.stop),
+                    stop=Heed(self.stop),
                     failure_config=tune.FailureConfig(max_failures=LOST_WORKERS),
                     checkpoint_config=tune.CheckpointConfig(
                         checkpoint_frequency=0, checkpoint_at_end=False
@@ -182,58 +186,6 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         """Leave the cluster, or end it if it was started here."""
         ray.shutdown()
-
-
-def heed(stop: Stop, tune_controller: Any) -> None:
-    """Start no further trial once a stop is asked for; end those that run where it is urgent."""
-    if not stop.is_asked:
-        return
-    tune_controller.search_alg.set_finished()
-    live = list(tune_controller.get_live_trials())
-    running = {t: t.temporary_state.ray_actor for t in live if t.status == Trial.RUNNING}
-    stop.tell(len(running))
-    for trial in live:
-        if trial not in running or stop.is_urgent:
-            tune_controller.stop_trial(trial)
-    if stop.is_urgent:
-        for actor in running.values():  # Tune would wait some seconds for it to end its stage
-            ray.kill(actor)
-
-
-class _InOrder(FIFOScheduler):
-    """First come, first served, until a stop is asked for."""
-
-    def __init__(self, stop: Stop) -> None:
-        super().__init__()
-        self._stop = stop
-
-    def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
-        """Look at every turn whether a stop is asked for."""
-        heed(self._stop, tune_controller)
-        return super().choose_trial_to_run(tune_controller)
-
-    def __reduce__(self) -> tuple[type, tuple[()]]:
-        """Leave nothing of this in Tune's snapshots, which are never restored."""
-        return FIFOScheduler, ()
-
-
-class _Heed(tune.Stopper):
-    """Ends each trial at its next result once a stop is asked for."""
-
-    def __init__(self, stop: Stop) -> None:
-        self._stop = stop
-
-    def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        del trial_id, result
-        return self._stop.is_asked
-
-    def stop_all(self) -> bool:
-        """Leave it to ``heed``."""
-        return False
-
-    def __reduce__(self) -> tuple[type, tuple[()]]:
-        """Leave nothing of this in Tune's snapshots, which are never restored."""
-        return NoopStopper, ()
 
 
 class _Quiet(TrialProgressCallback):
@@ -265,13 +217,15 @@ class _Tell(tune.Callback):
         self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
     ) -> None:
         del iteration, trials, info
-        self._events.on_retry(trial.config["cell_id"])
+        self._events.on_retry(trial.config["cell_id"], why_failed(trial))
 
     def on_trial_error(
         self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
     ) -> None:
         del iteration, trials, info
-        self._errors[trial.config["cell_id"]] = f"lost its worker {LOST_WORKERS + 1} times"
+        failures = trial.run_metadata.num_failures
+        reason = f"given up after {failures} failures around it, the last: {why_failed(trial)}"
+        self._errors[trial.config["cell_id"]] = reason
 
 
 def _start(cpus: int, say: Callable[[str], None]) -> None:

@@ -11,7 +11,8 @@ from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 from ray.tune.search import Searcher
 from ray.tune.search.optuna import OptunaSearch
 
-from oclgrid.platform.launch import Cluster, heed
+from oclgrid.platform.launch import Cluster
+from oclgrid.platform.oversight import Overseer, why_failed
 from oclgrid.platform.stopping import Stop
 from oclgrid.platform.study import STATES, Study, sampler, suggest
 from oclgrid.platform.trials import TrialRow
@@ -28,8 +29,8 @@ class Watcher(Protocol):
     def result(self, result: dict[str, Any]) -> None:
         """Take note of the result of a step."""
 
-    def retry(self, number: int) -> None:
-        """Take note that a trial lost its worker and goes on elsewhere."""
+    def retry(self, number: int, why: str) -> None:
+        """Take note that a trial failed through no fault of its own and goes on."""
 
     def end(self, number: int, state: str) -> None:
         """Take note that a trial is "finished", "pruned", "failed" or "waiting" again."""
@@ -45,7 +46,7 @@ class Ledger:
         asked: dict[str, float],
         stop: Stop | None = None,
     ) -> None:
-        self._budget, self._asked, self.stop = search.budget, asked, stop or Stop()
+        self._budget, self.asked, self.stop = search.budget, asked, stop or Stop()
         self.seconds = {row.number: row.seconds for row in rows}
         self._now: dict[int, dict[int, float]] = {}
         self._deadline = time.monotonic() + 3600 * (search.budget.hours or float("inf"))
@@ -65,7 +66,7 @@ class Ledger:
         hours = sum(self.seconds.values()) / 3600
         limits = ((self._budget.core_hours, "CPU"), (self._budget.gpu_hours, "GPU"))
         return time.monotonic() >= self._deadline or any(
-            limit is not None and hours * self._asked.get(kind, 0.0) >= limit
+            limit is not None and hours * self.asked.get(kind, 0.0) >= limit
             for limit, kind in limits
         )
 
@@ -189,7 +190,7 @@ class StageHalving(ASHAScheduler):
             grace_period=min(never, pruning.after) if pruning else never,
             reduction_factor=pruning.factor if pruning else 2,
         )
-        self._ledger = ledger
+        self._ledger, self._overseer = ledger, Overseer(ledger.stop, ledger.asked)
         self._passed = {row.number: row.reached for row in past}
         for row in past:
             if row.state in ("finished", "pruned"):
@@ -215,9 +216,14 @@ class StageHalving(ASHAScheduler):
         return str(TrialScheduler.CONTINUE if is_spared else decision)
 
     def choose_trial_to_run(self, tune_controller: Any) -> Any:
-        """Look at every turn whether a stop is asked for."""
-        heed(self._ledger.stop, tune_controller)
+        """Let the overseer look at every turn."""
+        self._overseer.look(tune_controller)
         return super().choose_trial_to_run(tune_controller)
+
+    def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
+        """Let the overseer look at every failure."""
+        self._overseer.failed(trial)
+        super().on_trial_error(tune_controller, trial)
 
     def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
         """Enter the last step, too."""
@@ -286,7 +292,7 @@ class _Tell(tune.Callback):
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         del iteration, trials, info
-        self._watcher.retry(trial.config["trial"])
+        self._watcher.retry(trial.config["trial"], why_failed(trial))
 
 
 def metric_names(search: Search) -> list[str]:

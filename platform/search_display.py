@@ -44,10 +44,10 @@ class SearchDisplay(Display):
         if state != "waiting" and not self._is_live:
             self.say(f"{self._count()} trial {number}: {state}")
 
-    def lost(self, number: int) -> None:
-        """Tell that a trial lost its worker and goes on elsewhere."""
+    def lost(self, number: int, why: str) -> None:
+        """Tell that a trial failed through no fault of its own and goes on."""
         if not self._is_live:
-            self.say(f"trial {number}: lost its worker, going on from its last stage")
+            self.say(f"trial {number}: {why}, going on from its last stage")
 
     def _look(self) -> None:
         assert self._study is not None

@@ -98,8 +98,11 @@ def _train(study: Study, place: Surroundings, held: Session, watcher: "_Watcher"
     from oclgrid.trainables.point import PointTrainable
 
     assert held.cluster is not None
-    assign = Assign(study.search, held.store.uri, watcher.claimant)
-    given = {"assign": assign, "data": str(place.data)}
+    given = {
+        "assign": Assign(study.search, held.store.uri, watcher.claimant),
+        "data": str(place.data),
+        "share": held.asked,
+    }
     slots = held.cluster.slots(held.asked)
     with watcher.display.watching({}, {}, slots=slots, poll=held.cluster.progress):
         return search_points(
@@ -123,8 +126,8 @@ class _Watcher:
     def result(self, result: dict[str, Any]) -> None:
         self.display.result(result)
 
-    def retry(self, number: int) -> None:
-        self.display.lost(number)
+    def retry(self, number: int, why: str) -> None:
+        self.display.lost(number, why)
 
     def end(self, number: int, state: str) -> None:
         self._filing.end(self._points[number], state)

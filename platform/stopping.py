@@ -12,7 +12,7 @@ class Stop:
     """What the person at the keyboard, or the scheduler of a cluster, has asked for."""
 
     def __init__(self, say: Callable[[str], None] = lambda _: None) -> None:
-        self._say, self._asked, self._told = say, 0, 0
+        self.say, self._asked, self._told = say, 0, 0
 
     @property
     def is_asked(self) -> bool:
@@ -28,9 +28,9 @@ class Stop:
         """Say once what each signal led to; ``stages`` are under way."""
         told, self._told = self._told, min(2, self._asked)
         if told < self._told == 1 and stages:
-            self._say(f"finishing {stages} stages, Ctrl-C again to stop now")
+            self.say(f"finishing {stages} stages, Ctrl-C again to stop now")
         elif told < self._told == 2:
-            self._say("stopping now; finished stages are kept")
+            self.say("stopping now; finished stages are kept")
 
     @contextmanager
     def heeded(self) -> Iterator[None]:

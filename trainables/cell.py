@@ -12,7 +12,14 @@ import torch
 from ray import tune
 
 from oclgrid.trainables.analysis import Analysis, Findings
-from oclgrid.trainables.loop import Cell, CheckpointError, Progress, StageRecord, summary
+from oclgrid.trainables.loop import (
+    Cell,
+    CheckpointError,
+    DivergedError,
+    Progress,
+    StageRecord,
+    summary,
+)
 from oclgrid.trainables.predictor import Predictor
 from oclgrid.trainables.snapshots import Snapshots
 from oclgrid.trainables.spec import CellSpec
@@ -27,6 +34,10 @@ LOOK_SECONDS = 5.0
 
 class TransientError(Exception):
     """Something outside the program was not there; trying again may help."""
+
+
+class OutOfMemoryError(TransientError):
+    """The cell did not fit into its share of the machine; trying again with more may help."""
 
 
 class ElsewhereError(Exception):
@@ -102,10 +113,18 @@ class CellTrainable(tune.Trainable):
     """One attempt at a cell. Everything it needs to go on is in the log, nothing in Ray."""
 
     def setup(  # type: ignore[override]  # Tune hands over what with_parameters was given
-        self, config: dict[str, Any], assignments: dict[str, Assignment], board: Any, data: str
+        self,
+        config: dict[str, Any],
+        assignments: dict[str, Assignment],
+        board: Any,
+        data: str,
+        share: dict[str, float],
     ) -> None:
-        """Remember what to work on; the work itself, and its errors, belong to ``step``."""
-        self._assignments, self._board, self._data = assignments, board, data
+        """Remember what to work on; the work itself, and its errors, belong to ``step``.
+
+        ``share`` is what a trial owns of the machine; one that ran out of memory may own more.
+        """
+        self._assignments, self._board, self._data, self._share = assignments, board, data, share
         self.reset_config(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -113,6 +132,7 @@ class CellTrainable(tune.Trainable):
         self._todo = self._assignments[new_config["cell_id"]]
         self._cell: Cell | None = None
         self._progress: Progress | None = None
+        self._first_error = ""
         self._snapshots: Snapshots | None = None
         self._is_filed = False
         self._left: list[Analysis] = []
@@ -120,24 +140,49 @@ class CellTrainable(tune.Trainable):
         return True
 
     def step(self) -> dict[str, Any]:
-        """Run one stage. An error of the program is final; one of the surroundings is retried."""
+        """Run one stage; an error of the surroundings is for Tune to retry.
+
+        One of the program is retried here, once in a cell, from its last checkpoint.
+        """
         try:
-            return self._work()
-        except TransientError:
-            raise
+            return self._try()
         except ElsewhereError as error:
             reason = f"{ELSEWHERE}: {error}"
             known = {"cell_id": self._todo.spec.cell_id, "is_elsewhere": True}
             return {**known, "cell_done": True, "done": True, "error": reason}
+
+    def _try(self) -> dict[str, Any]:
+        try:
+            return self._work()
+        except (TransientError, ElsewhereError):
+            raise
         except Exception as error:
-            reason = _one_line(error)
-            result = {"cell_id": self._todo.spec.cell_id, "cell_done": True, "done": True}
-            if self._is_filed:
-                self._todo.log.analyses_ended({a.name: reason for a in self._left})
-                return {**result, "analysis_error": reason}
-            self._todo.log.fail(reason, traceback.format_exc())
+            if _is_out_of_memory(error) and self._owned == self._share:
+                raise OutOfMemoryError(_one_line(error)) from error
+            if self._first_error or isinstance(error, DivergedError):
+                return self._give_up(error)
+            self._first_error = _one_line(error)
+            logger.warning("%s: tries again", self._todo.spec.title, exc_info=error)
+        self._cell = None
+        return {"retried": self._first_error, **self._try()}
+
+    def _give_up(self, error: Exception) -> dict[str, Any]:
+        """Close the cell as failed, or leave out its analyses; return what to tell."""
+        reason, log = _one_line(error), self._todo.log
+        if _is_out_of_memory(error):
+            reason = f"{reason}; it had {self._owned}, raise resources in the sweep"
+        result = {"cell_id": self._todo.spec.cell_id, "cell_done": True, "done": True}
+        if self._is_filed:
+            log.analyses_ended({a.name: reason for a in self._left})
+            return {**result, "analysis_error": reason}
+        try:
+            log.fail(reason, "".join(traceback.format_exception(error)))
             self._settle()
-            return {**result, "error": reason}
+        except (TransientError, ElsewhereError):
+            raise
+        except Exception:  # the run is gone, which may be why the cell failed
+            logger.exception("%s: cannot be closed", self._todo.spec.title)
+        return {**result, "error": reason}
 
     def _work(self) -> dict[str, Any]:
         if self._cell is None:
@@ -253,13 +298,18 @@ class CellTrainable(tune.Trainable):
 
     def _use_share(self) -> str:
         """Keep to the trial's share of the machine; return the device to train on."""
-        owned = self.trial_resources.required_resources if self.trial_resources else {}
-        torch.set_num_threads(max(1, int(owned.get("CPU", 1))))
-        share = owned.get("GPU", 0.0)
+        # Not as many as it owns where it was given more for its memory: threads change last bits.
+        torch.set_num_threads(max(1, int(self._share.get("CPU", 1))))
+        share = self._owned.get("GPU", 0.0)
         if not share or not torch.cuda.is_available():
             return "cpu"
         torch.cuda.set_per_process_memory_fraction(min(1.0, share))
         return "cuda"
+
+    @property
+    def _owned(self) -> dict[str, float]:
+        """What Ray gave this trial."""
+        return dict(self.trial_resources.required_resources) if self.trial_resources else {}
 
     def _report(self, progress: Progress) -> None:
         self._progress = replace(progress, waiting=self._todo.log.undelivered(0))
@@ -268,6 +318,11 @@ class CellTrainable(tune.Trainable):
 
     def _post(self, progress: Progress) -> None:
         self._board.post.remote(self._todo.spec.cell_id, asdict(progress))
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    is_allocator = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    return is_allocator or isinstance(error, MemoryError | torch.OutOfMemoryError)
 
 
 def _one_line(error: Exception) -> str:

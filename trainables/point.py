@@ -21,9 +21,10 @@ class PointTrainable(CellTrainable):
         assign: Callable[[dict[str, Any]], list[Assignment]],
         board: Any,
         data: str,
+        share: dict[str, float],
     ) -> None:
         """Remember who says which cells a trial has."""
-        self._assign, self._board, self._data = assign, board, data
+        self._assign, self._board, self._data, self._share = assign, board, data, share
         self.reset_config(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -46,12 +47,13 @@ class PointTrainable(CellTrainable):
             reason = "the checkpoint of the last stage is missing or damaged"
             cell_id = self._todo.spec.cell_id
             return {"cell_id": cell_id, "error": reason, "cell_done": True, "done": True}
-        self._stage += 1
-        is_last = self._stage == cell.info.stages
-        if self._stage > len(cell.records) or (is_last and not self._is_filed):
+        stage = self._stage + 1
+        is_last = stage == cell.info.stages
+        if stage > len(cell.records) or (is_last and not self._is_filed):
             self._advance(cell)
             cell = self._cell or cell  # it may have been opened anew
-        return self._told(cell.records[: self._stage], is_last=is_last)
+        self._stage = stage
+        return self._told(cell.records[:stage], is_last=is_last)
 
     def _told(self, records: list[StageRecord], *, is_last: bool) -> dict[str, Any]:
         """Return what is known after the last of these stages, of the cell and of the point."""

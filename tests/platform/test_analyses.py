@@ -122,7 +122,7 @@ def steps(log: MlflowCellLog, *analyses: Analysis) -> Iterator[dict[str, Any]]:
     """The results of a trial, as Tune would see them."""
     trial = CellTrainable.__new__(CellTrainable)
     trial._trial_info = None
-    trial._data = str(data_root())
+    trial._data, trial._share = str(data_root()), {}
     trial._assignments = {"cell": Assignment(log.spec, log, analyses=analyses)}
     trial.reset_config({"cell_id": "cell"})
     while True:

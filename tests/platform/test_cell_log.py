@@ -79,6 +79,7 @@ def test_what_waits_for_a_store_that_is_away_is_filed_by_the_next_attempt(
     log: MlflowCellLog, trained: Cell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cell_log, "PROMPT_SECONDS", 0.1)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     away = MlflowCellLog("http://127.0.0.1:9", log.run_id, trained.spec)
     away.stage_done(trained.records[:1], b"a checkpoint")
     away.finish(trained.records, trained.predictor())
@@ -110,7 +111,7 @@ def test_a_trial_goes_on_from_the_newest_checkpoint_it_can_use(
     trial = CellTrainable.__new__(CellTrainable)
     trial._assignments, trial._data = {}, str(data_root())
     trial._todo = Assignment(trained.spec, log)
-    trial._trial_info = None
+    trial._trial_info, trial._share = None, {}
     cell = trial._open()
     assert len(cell.records) == 2
     while not cell.is_finished:

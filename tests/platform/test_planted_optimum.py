@@ -45,7 +45,7 @@ class Nobody:
     def result(self, result: dict[str, Any]) -> None:
         pass
 
-    def retry(self, number: int) -> None:
+    def retry(self, number: int, why: str) -> None:
         pass
 
     def end(self, number: int, state: str) -> None:

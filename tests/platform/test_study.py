@@ -51,7 +51,7 @@ class Diary:
     def result(self, result: dict[str, Any]) -> None:
         pass
 
-    def retry(self, number: int) -> None:
+    def retry(self, number: int, why: str) -> None:
         pass
 
     def end(self, number: int, state: str) -> None:

@@ -1,16 +1,17 @@
 """A point runs its cells one after the other and tells every stage, however often it is resumed."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
 from oclgrid.search_spaces.sweep import parse_sweep
 from oclgrid.trainables.analysis import Analysis, Findings
-from oclgrid.trainables.cell import Assignment, Filed
+from oclgrid.trainables.cell import Assignment, Filed, OutOfMemoryError
 from oclgrid.trainables.datasets import data_root
-from oclgrid.trainables.loop import Progress, StageRecord
+from oclgrid.trainables.loop import Cell, Progress, StageRecord
 from oclgrid.trainables.point import PointTrainable
 from oclgrid.trainables.predictor import Predictor
 from oclgrid.trainables.spec import CellSpec
@@ -70,13 +71,18 @@ class Shelf:
         self.calls.append(reason)
 
 
-def attempt(shelves: list[Shelf], cells: tuple[CellSpec, ...] | None = None) -> PointTrainable:
-    """Return an attempt at the point, outside of Ray."""
+def attempt(
+    shelves: list[Shelf],
+    cells: tuple[CellSpec, ...] | None = None,
+    *,
+    share: dict[str, float] | None = None,
+) -> PointTrainable:
+    """Return an attempt at the point, outside of Ray, where a trial owns nothing."""
     work = [Assignment(c, s) for c, s in zip(cells or specs(), shelves, strict=True)]
 
     class Point(PointTrainable):
         def setup(self, config: dict[str, Any]) -> None:  # type: ignore[override]
-            super().setup(config, lambda _: work, None, str(data_root()))
+            super().setup(config, lambda _: work, None, str(data_root()), share or {})
 
         def _report(self, progress: Progress) -> None:
             pass
@@ -140,3 +146,46 @@ def test_a_diverging_cell_ends_the_point_with_the_reason() -> None:
     assert result["error"].startswith("DivergedError")
     assert shelves[0].calls[-1] == result["error"]
     assert shelves[1].calls == []
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, *errors: Exception) -> None:
+    """Let the next stages fail, one with each error."""
+    whole, left = Cell.run_stage, list(errors)
+
+    def run_stage(cell: Cell, report: Callable[[Progress], None]) -> StageRecord:
+        if left:
+            raise left.pop(0)
+        return whole(cell, report)
+
+    monkeypatch.setattr(Cell, "run_stage", run_stage)
+
+
+def test_a_stage_in_which_the_program_fails_is_tried_again(
+    unbroken: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point = attempt([Shelf(), Shelf()])
+    assert told(point, 2) == unbroken[:2]
+    failing(monkeypatch, ValueError("a bit flipped"))
+    third = point.step()
+    assert third["retried"] == "ValueError: a bit flipped"
+    assert third["A"] == unbroken[2]["A"]
+    assert told(point, 7) == unbroken[3:]
+
+
+def test_a_program_that_fails_twice_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    shelves = [Shelf(), Shelf()]
+    failing(monkeypatch, ValueError("wrong"), ValueError("still wrong"))
+    result = attempt(shelves).step()
+    assert result["error"] == "ValueError: still wrong"
+    assert shelves[0].calls[-1] == result["error"]
+
+
+def test_memory_that_runs_out_asks_for_more_of_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    short = RuntimeError("DefaultCPUAllocator: can't allocate memory")
+    for error in (MemoryError(), torch.OutOfMemoryError("CUDA"), short):
+        failing(monkeypatch, error)
+        with pytest.raises(OutOfMemoryError):
+            attempt([Shelf(), Shelf()]).step()
+    failing(monkeypatch, MemoryError(), MemoryError())
+    with_more = attempt([Shelf(), Shelf()], share={"CPU": 1.0})  # which is not what it owns
+    assert "raise resources in the sweep" in with_more.step()["error"]
