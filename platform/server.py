@@ -10,6 +10,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
 from oclgrid.platform.environment import ENVIRONMENT
@@ -17,6 +18,8 @@ from oclgrid.trainables.schema import SpecError
 
 START_SECONDS = 300.0
 HOST = "127.0.0.1"
+UP = b"up"
+RESTART_SECONDS = 1.0
 
 
 class EmbeddedServer:
@@ -66,6 +69,9 @@ class EmbeddedServer:
                     f"the tracking server did not answer within {START_SECONDS:.0f} s; see {log}"
                 )
             time.sleep(0.1)
+        if self._process.stdin is not None:  # from now on the guard starts it again if it dies
+            self._process.stdin.write(UP)
+            self._process.stdin.flush()
 
     def _answers(self) -> bool:
         try:
@@ -113,32 +119,53 @@ def _require_free(port: int) -> None:
 
 
 def _guard(command: list[str]) -> int:
-    """Run a command until it ends or standard input does, then end the whole process group.
+    """Run a command until standard input ends, then end it and all its processes.
 
     The other end of standard input is held by the process that wanted the server, and the
-    system closes it however that process dies.
+    system closes it however that process dies. A command that was up and dies is run again.
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    child = subprocess.Popen(
+    was_up, is_over = threading.Event(), threading.Event()
+
+    def listen() -> None:
+        while os.read(sys.stdin.fileno(), 64):
+            was_up.set()
+        is_over.set()
+
+    threading.Thread(target=listen, daemon=True).start()
+    while True:
+        child = _start(command)
+        while child.poll() is None and not is_over.wait(0.1):
+            pass
+        _end(child)
+        if is_over.is_set():
+            return 0
+        if not was_up.is_set():
+            return 1
+        time.sleep(RESTART_SECONDS)
+
+
+def _start(command: list[str]) -> subprocess.Popen[bytes]:
+    """Run a command in a process group of its own."""
+    return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
+        start_new_session=True,
         # Ignored signals are inherited; the server must heed them.
         preexec_fn=lambda: [signal.signal(s, signal.SIG_DFL) for s in (2, 15)] and None,
     )
 
-    def wait_for_child() -> None:
-        child.wait()
-        os._exit(1)
 
-    threading.Thread(target=wait_for_child, daemon=True).start()
-    sys.stdin.buffer.read()
-    os.killpg(0, signal.SIGTERM)
-    deadline = time.monotonic() + 5
-    while child.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.05)
-    os.killpg(0, signal.SIGKILL)
-    return 0
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End a process and those it started, first kindly."""
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGTERM)
+        deadline = time.monotonic() + 5
+        while child.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ pytestmark = pytest.mark.slow
 
 HOLDER = """
 import sys, time
+from contextlib import suppress
 from pathlib import Path
 from oclgrid.platform.server import EmbeddedServer
 server = EmbeddedServer(Path(sys.argv[1]))
@@ -92,3 +94,17 @@ def test_a_server_that_cannot_start_says_where_to_look(tmp_path: Path) -> None:
         pytest.raises(SpecError, match=r"ended at once; see .*server\.log"),
     ):
         server.wait()
+
+
+def test_it_is_back_soon_when_it_is_killed(tmp_path: Path) -> None:
+    with EmbeddedServer(tmp_path) as server:
+        server.wait()
+        for entry in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # it ended while we looked
+                line = (entry / "cmdline").read_text()
+                if f"--port\0{server.port}\0" in line and "platform.server" not in line:
+                    os.kill(int(entry.name), signal.SIGKILL)
+        until_silent(server.port)
+        server.wait()
+        assert answers(server.port)
+    assert not answers(server.port)
