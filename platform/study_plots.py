@@ -80,6 +80,7 @@ def _history(search: Search, rows: list[TrialRow]) -> bytes:
         best = keep.accumulate([r.values[0] for r in done])
         axes.step([r.number for r in done], best, where="post", c=BLUE, lw=1.2, label="best so far")
         axes.set(xlabel="trial", ylabel=_label(search), title=f"{search.name}: history")
+        axes.set_xlim(-0.5, max(r.number for r in rows) + 0.5)  # marks on the floor set no limits
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.legend(frameon=False)
 
