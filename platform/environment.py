@@ -8,6 +8,7 @@ ENVIRONMENT = {
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # job workers we have no use for
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_LOGGING_LEVEL": "ERROR",
+    "MLFLOW_SQLALCHEMYSTORE_POOL_SIZE": "40",  # its threads; others are refused in 30 s
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",  # short calls; who wants to wait longer says so
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
     "RAY_USAGE_STATS_ENABLED": "0",

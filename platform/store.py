@@ -214,7 +214,7 @@ class Store:
         try:
             self.client.delete_tag(run_id, key)
         except MlflowException as error:
-            if error.get_http_status_code() not in (400, 404):
+            if not is_final(error):
                 raise
 
     def log_numbers(self, run_id: str, numbers: dict[str, float], *, step: int, at: int) -> None:
@@ -272,6 +272,14 @@ def _cell_run(run: Run) -> CellRun:
         ended_at_ms=int(run.info.end_time or 0),
         tags=dict(run.data.tags),
     )
+
+
+def is_final(error: MlflowException) -> bool:
+    """Return whether asking again would not help: what was asked for is gone, or refused.
+
+    BAD_REQUEST is what a server says that ran out of connections to its database.
+    """
+    return error.get_http_status_code() in (400, 404) and error.error_code != "BAD_REQUEST"
 
 
 def now_ms() -> int:

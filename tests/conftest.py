@@ -71,6 +71,7 @@ class PostgreSql:
             shutil.chown(self._folder, self.user)
             shutil.chown(secret, self.user)
         made = ["--username=oclgrid", f"--pwfile={secret}", "--auth=scram-sha-256", "--no-sync"]
+        made += ["--encoding=UTF8", "--no-locale"]
         self.run("initdb", f"--pgdata={self._data}", *made)
         options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c fsync=off -k {self._folder}"
         where = [f"--pgdata={self._data}", f"--log={self._folder / 'log'}", "--wait"]

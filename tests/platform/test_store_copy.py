@@ -61,9 +61,9 @@ def fill(store: Store, sweep: Sweep) -> None:
 def content(store: Store) -> dict[str, Any]:
     """Return all that matters of the runs of the sweep, under names that outlive a copy."""
     found = {}
-    names = {run.info.run_id: named(run) for kind in KINDS for run in store.search(kind=kind)}
+    names = {run.info.run_id: named(run) for kind in KINDS for run in store.tagged_runs(kind=kind)}
     for kind in KINDS:
-        for run in store.search(kind=kind, **({} if kind == "cell" else {"sweep": "moved"})):
+        for run in store.tagged_runs(kind=kind, **({} if kind == "cell" else {"sweep": "moved"})):
             tags = {k: v for k, v in run.data.tags.items() if k not in (ORIGIN, COPYING)}
             parent = names.get(tags.pop("mlflow.parentRunId", ""), "")
             history = {
