@@ -33,6 +33,13 @@ def run(options: Any) -> int:
     for title, reason in outcome.unanalysed.items():
         print(f"oclgrid: {title} is finished but not analysed: {reason}", file=sys.stderr)
     again = f"oclgrid run {options.sweep}"
+    if outcome.interrupted and outcome.stopped:
+        print(
+            f"oclgrid: {outcome.stopped}, {outcome.interrupted} cells are to go; nothing is lost, "
+            f"go on with a higher one: `{again} --budget NAME=AMOUNT`",
+            file=sys.stderr,
+        )
+        return INTERRUPTED
     if outcome.interrupted:
         print(
             f"oclgrid: interrupted with {outcome.interrupted} cells to go; nothing is lost, "

@@ -141,7 +141,8 @@ class Heed(tune.Stopper):
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         """Return whether the trial ends now."""
-        del trial_id, result
+        del trial_id
+        self._stop.note(result)
         return self._stop.is_asked
 
     def stop_all(self) -> bool:

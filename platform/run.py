@@ -16,6 +16,7 @@ from oclgrid.platform.provenance import provenance
 from oclgrid.platform.reading import open_source
 from oclgrid.platform.results import ANALYSIS_ERROR, INTERRUPTED
 from oclgrid.platform.session import Session, Surroundings, session
+from oclgrid.platform.spending import Ledger
 from oclgrid.platform.stopping import Stop
 from oclgrid.search_spaces.sweep import Sweep, on_data
 from oclgrid.trainables.spec import CellSpec
@@ -35,6 +36,8 @@ class Outcome:
     """Why, by the cell's title."""
     interrupted: int = 0
     """Cells that still wait to be finished."""
+    stopped: str = ""
+    """Why they do, where nobody asked to stop."""
     unanalysed: dict[str, str] = field(default_factory=dict)
     """Why analyses of a finished cell failed, by its title."""
 
@@ -68,9 +71,14 @@ def run_sweep(
             with Driver(held.store, is_only=place.location.folder is not None) as driver:
                 with driver.alone():
                     filing = _Filing(sweep, held.store, place.location, labels, driver)
+                ledger = Ledger(sweep, held.asked, plan)
+                held.stop.watch(ledger.note)
                 errors = _share(filing, plan, place, held, display) if trains else {}
+                if ledger.told:
+                    display.say(ledger.told)
                 with display.phase("filing the tables"), driver.alone():
-                    return filing.close(errors)
+                    outcome = filing.close(errors, ledger.told)
+                return replace(outcome, stopped=held.stop.reason)
 
 
 def _share(
@@ -193,7 +201,7 @@ class _Filing:
         ids = {"sweep": self.sweep.name, "group_id": spec.group_id}
         return self.store.find_or_create(f"{name} (mean)", parent=self._run, kind="group", **ids)
 
-    def close(self, errors: dict[str, str]) -> Outcome:
+    def close(self, errors: dict[str, str], told: str) -> Outcome:
         """File what the store now holds; leave no run of this sweep RUNNING."""
         theirs = self.driver.elsewhere().keys()
         found = self.store.cells(self.sweep.cells)
@@ -221,7 +229,8 @@ class _Filing:
         status = "FINISHED" if is_done else "FAILED" if failed else "KILLED"
         if not is_done and theirs & found.keys():
             status = "RUNNING"
-        self.store.set_tags(self._run, {**self._tags, "content": content_digest(self.sweep)})
+        tags = {**self._tags, "content": content_digest(self.sweep), "estimate": told}
+        self.store.set_tags(self._run, tags)
         self.store.describe(self._run, table_formats.to_markdown(rows))
         self.store.set_status(self._run, status)
         return Outcome(rows=rows, failed=failed, interrupted=interrupted, unanalysed=unanalysed)

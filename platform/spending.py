@@ -4,8 +4,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from oclgrid.platform.estimate import Estimator
+from oclgrid.platform.plan import Plan
 from oclgrid.search_spaces.sweep import Sweep
+from oclgrid.trainables.schema import SpecError
 
 
 class Ledger:
@@ -15,13 +16,15 @@ class Ledger:
         self,
         sweep: Sweep,
         asked: Mapping[str, float],
+        plan: Plan,
         *,
-        spent_seconds: float,
-        estimator: Estimator,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Take note of the budget, of what a trial owns, and of what was spent before."""
+        if sweep.budget.gpu_hours is not None and asked and not asked.get("GPU"):
+            raise SpecError("budget.gpu_hours counts nothing: a trial has no GPU; use core_hours")
         self._budget, self._price, self._asked = sweep.budget, sweep.price, asked
-        self._before, self._estimator, self._clock = spent_seconds, estimator, clock
+        self._before, self._estimator, self._clock = plan.spent_seconds, plan.estimator, clock
         self._cells = {spec.cell_id: spec for spec in sweep.cells}
         self._started = clock()
         self.seconds = 0.0
@@ -31,16 +34,15 @@ class Ledger:
         self.expected = 0.0
         """What these were estimated to take."""
 
-    def note(self, result: Mapping[str, Any]) -> None:
-        """Take note of what a stage took."""
-        seconds = float(result.get("stage_seconds") or 0.0)
-        if not seconds:
-            return
-        self.seconds += seconds
-        expected = self._estimator.stage_seconds(self._cells[result["cell_id"]])
-        if expected is not None:
-            self.compared += seconds
-            self.expected += expected
+    def note(self, result: Mapping[str, Any]) -> str:
+        """Take note of what a stage took; return why none may begin now, "" while one may."""
+        if seconds := float(result.get("stage_seconds") or 0.0):
+            self.seconds += seconds
+            expected = self._estimator.stage_seconds(self._cells[result["cell_id"]])
+            if expected is not None:
+                self.compared += seconds
+                self.expected += expected
+        return self.reason
 
     @property
     def spent(self) -> dict[str, float]:
@@ -56,7 +58,7 @@ class Ledger:
 
     @property
     def reason(self) -> str:
-        """Why no further stage may begin; empty while one may."""
+        """Why no further stage may begin; "" while one may."""
         for name, amount in self.spent.items():
             limit = getattr(self._budget, name)
             if limit is not None and amount >= limit:
@@ -65,7 +67,7 @@ class Ledger:
 
     @property
     def told(self) -> str:
-        """What the stages of this call took against what was expected; empty if nothing was."""
+        """What the stages of this call took against what was expected; "" if nothing was."""
         if not self.expected:
             return ""
         percent = 100 * (self.compared / self.expected - 1)

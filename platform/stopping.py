@@ -1,9 +1,10 @@
 """Stop when asked: after the stages under way at the first signal, at once at the second."""
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -13,6 +14,20 @@ class Stop:
 
     def __init__(self, say: Callable[[str], None] = lambda _: None) -> None:
         self.say, self._asked, self._told = say, 0, 0
+        self._watch: Callable[[Mapping[str, Any]], str] = lambda _: ""
+        self.reason = ""
+        """Why a stop was asked for, where no signal did."""
+
+    def watch(self, why: Callable[[Mapping[str, Any]], str]) -> None:
+        """Ask for a stop as soon as this returns a reason, of a result or of nothing yet."""
+        self._watch = why
+        self.note({})
+
+    def note(self, result: Mapping[str, Any]) -> None:
+        """Take note of a result, before it is decided whether its trial goes on."""
+        if (reason := self._watch(result)) and not self._asked:
+            self._asked, self.reason = 1, reason
+            self.say(reason)
 
     @property
     def is_asked(self) -> bool:

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from oclgrid.platform.estimate import Estimator, cost_lines
+from oclgrid.platform.estimate import cost_lines
 from oclgrid.platform.plan import Plan
 from oclgrid.platform.results import CellRun, StageTime
 from oclgrid.platform.spending import Ledger
+from oclgrid.platform.stopping import Stop
 from oclgrid.search_spaces.budget import Price, SweepBudget, amended
 from oclgrid.search_spaces.sweep import Sweep, parse_sweep
 from oclgrid.trainables.schema import SpecError
@@ -32,9 +33,9 @@ def plan(made: Sweep, *runs: CellRun, **fields: object) -> Plan:
     return replace(plain, **fields)  # type: ignore[arg-type]
 
 
-def ledger(made: Sweep, asked: dict[str, float], *, spent_seconds: float = 0.0) -> Ledger:
-    estimator = Estimator(made.cells, {}, {("digits", "er"): [StageTime(HOUR / 2, 0.0)]})
-    return Ledger(made, asked, spent_seconds=spent_seconds, estimator=estimator, clock=lambda: 0.0)
+def ledger(made: Sweep, asked: dict[str, float], *runs: CellRun) -> Ledger:
+    known = plan(made, *runs, others={("digits", "er"): [StageTime(HOUR / 2, 0.0)]})
+    return Ledger(made, asked, known, clock=lambda: 0.0)
 
 
 def note(book: Ledger, made: Sweep, seconds: float, cell: int = 0) -> None:
@@ -57,7 +58,7 @@ def test_no_stage_begins_once_a_budget_is_spent(
     made = sweep(budget=budget, price=price)
     book = ledger(made, {"CPU": 2.0, "GPU": 0.25})
     done = 0
-    while not book.reason and done < 100:
+    while not book.note({}) and done < 100:
         note(book, made, HOUR)
         done += 1
     assert done == (stages or 100)
@@ -65,19 +66,35 @@ def test_no_stage_begins_once_a_budget_is_spent(
 
 def test_what_earlier_calls_spent_counts_and_hours_are_of_one_call() -> None:
     made = sweep(budget={"core_hours": 2, "hours": 1})
-    assert ledger(made, {"CPU": 1.0}, spent_seconds=1.9 * HOUR).reason == ""
-    spent = ledger(made, {"CPU": 1.0}, spent_seconds=2 * HOUR)
+    assert ledger(made, {"CPU": 1.0}, run(1, 1.9 * HOUR)).reason == ""
+    spent = ledger(made, {"CPU": 1.0}, run(1, HOUR), run(2, HOUR))
     assert spent.reason == "the budget of 2 core hours is spent"
     times = iter([0.0, 0.9 * HOUR, HOUR])
-    book = Ledger(
-        made,
-        {"CPU": 1.0},
-        spent_seconds=0.0,
-        estimator=Estimator([], {}, {}),
-        clock=lambda: next(times),
-    )
+    book = Ledger(made, {"CPU": 1.0}, plan(made), clock=lambda: next(times))
     assert book.reason == ""
     assert book.reason == "the budget of 1 hours is spent"
+
+
+def test_gpu_hours_without_a_gpu_are_refused() -> None:
+    made = sweep(budget={"gpu_hours": 1})
+    with pytest.raises(SpecError, match="a trial has no GPU; use core_hours"):
+        ledger(made, {"CPU": 1.0})
+
+
+def test_the_result_that_spends_a_budget_asks_for_the_stop() -> None:
+    made = sweep(budget={"core_hours": 2})
+    said: list[str] = []
+    stop = Stop(said.append)
+    stop.watch(ledger(made, {"CPU": 1.0}).note)
+    stop.note({"cell_id": made.cells[0].cell_id, "stage_seconds": HOUR})
+    assert not stop.is_asked
+    stop.note({"cell_id": made.cells[0].cell_id, "stage_seconds": HOUR})
+    assert stop.is_asked
+    assert not stop.is_urgent
+    assert said == [stop.reason] == ["the budget of 2 core hours is spent"]
+    at_once = Stop()
+    at_once.watch(ledger(made, {"CPU": 1.0}, run(1, 2 * HOUR)).note)
+    assert at_once.is_asked
 
 
 def test_what_happened_is_compared_with_what_was_expected_of_the_same_stages() -> None:
