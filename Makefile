@@ -5,14 +5,13 @@ BIN := $(VENV)/bin
 EXTRAS ?= dev
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help install quickstart test check types bench chaos clean
+.PHONY: help install quickstart test check types bench clean
 
 help:
 	@echo "make quickstart   install into .venv, run the quickstart sweep, show its table"
 	@echo "make test         install into .venv, run every check and test"
 	@echo "make check        only the linter and the type checker"
 	@echo "make bench        measure speed as ratios, into benchmarks/latest.json"
-	@echo "make chaos N=20   kill workers, nodes, drivers and servers under a sweep, N times"
 	@echo "make clean        remove .venv and what the checks left (keeps oclgrid-store)"
 
 install: $(INSTALLED)
@@ -51,10 +50,6 @@ test: check
 
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks
-
-N ?= 20
-chaos: $(INSTALLED)
-	$(BIN)/python -m chaos $(N)
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

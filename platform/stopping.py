@@ -43,7 +43,8 @@ class Stop:
         """Say once what each signal led to; ``stages`` are under way."""
         told, self._told = self._told, min(2, self._asked)
         if told < self._told == 1 and stages:
-            self.say(f"finishing {stages} stages, Ctrl-C again to stop now")
+            under_way = "1 stage" if stages == 1 else f"{stages} stages"
+            self.say(f"finishing {under_way}, Ctrl-C again to stop now")
         elif told < self._told == 2:
             self.say("stopping now; finished stages are kept")
 

@@ -253,8 +253,8 @@ class _Watch:
         tensors = [t for t in self._method.net.state_dict().values() if t.is_floating_point()]
         if not torch.stack([t.isfinite().all() for t in tensors]).all():
             raise DivergedError(
-                f"the network had weights that are no numbers at the end of stage "
-                f"{self._stage + 1}, step {self._step}; lower learning_rate"
+                f"the network had weights that are no numbers at training step {self._step} of "
+                f"stage {self._stage + 1}, its last; lower learning_rate"
             )
 
 

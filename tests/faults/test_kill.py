@@ -1,6 +1,7 @@
 """Kill what runs a sweep, submit it again: the table is that of an undisturbed sweep."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -124,10 +125,15 @@ def test_a_sweep_asked_to_stop_finishes_its_stages_and_goes_on_later(
     store = f"asked-{number}"
     first = start(folder, store)
     first.until_said("stage 2 of 5")
-    os.killpg(first.pid, number)  # as a terminal does: to all processes of the command
+    if number == signal.SIGINT:
+        os.killpg(first.pid, number)  # as a terminal does: to all processes of the command
+    else:
+        os.kill(first.pid, number)  # as `kill` and schedulers do
     assert first.wait() == 130, first.said()
-    before, _, after = first.said().partition("finishing 2 stages, Ctrl-C again to stop now")
-    assert stages_told(after) == 2, first.said()
+    before, finishing, after = re.split(
+        r"finishing (\d) stages?, Ctrl-C again to stop now", first.said()
+    )
+    assert stages_told(after) == int(finishing), first.said()
     assert "go on with `oclgrid run faults.yaml`" in after
     first.assert_nothing_left()
     filed = stages_filed(folder, store)
@@ -145,7 +151,7 @@ def test_a_sweep_asked_twice_stops_at_once_and_loses_only_what_was_under_way(
     first = start(folder, "twice")
     first.until_said("stage 2 of 5")
     os.killpg(first.pid, signal.SIGINT)
-    first.until_said("finishing 2 stages")
+    first.until_said("finishing ")
     os.killpg(first.pid, signal.SIGINT)
     assert first.wait() == 130, first.said()
     _, _, after = first.said().partition("stopping now; finished stages are kept")

@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 import signal
 from collections import Counter
 from collections.abc import Callable
@@ -40,9 +41,11 @@ def test_a_search_killed_and_stopped_ends_whole(
     stopped.until_said("trial 0 order 1 (lambda 1.5, tau_w 0.5): stage 2 of 5")
     os.killpg(stopped.pid, signal.SIGINT)
     assert stopped.wait() == 130, stopped.said()
-    _, _, after = stopped.said().partition("finishing 2 stages, Ctrl-C again to stop now")
-    assert after.count(" of 5, accuracy") == 2, stopped.said()
-    assert "stopped with 2 trials under way" in after
+    _, finishing, after = re.split(
+        r"finishing (\d) stages?, Ctrl-C again to stop now", stopped.said()
+    )
+    assert after.count(" of 5, accuracy") == int(finishing), stopped.said()
+    assert re.search(r"stopped with [12] trials under way", after), stopped.said()
     assert "go on with `oclgrid tune faults.yaml`" in after
     last = start(tmp_path, "store", "tune")
     assert last.wait() == 0, last.said()
