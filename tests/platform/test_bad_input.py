@@ -18,7 +18,7 @@ from oclgrid.trainables.registry import all_methods
 
 COMMANDS = ("run", "plan", "table", "compare", "report", "export", "tune", "ui", "data", "store",
             "list")  # fmt: skip
-PROGRESS = {"checking the data ..."}
+PROGRESS = {"asking the store what is finished ...", "checking the data ..."}
 """Lines of `run` that may come before the one that says what is wrong."""
 CELLS = "cells: {dataset: digits, memory: 10, method: er}\n"
 
