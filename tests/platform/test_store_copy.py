@@ -42,6 +42,14 @@ def filled(tmp_path_factory: pytest.TempPathFactory, sweep: Sweep) -> Iterator[S
         yield store
 
 
+@pytest.fixture(scope="module")
+def other_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A store of our own: others leave several runs of one cell in the one that all share."""
+    with EmbeddedServer(tmp_path_factory.mktemp("other")) as server:
+        server.wait()
+        yield server.uri
+
+
 def fill(store: Store, sweep: Sweep) -> None:
     top = store.find_or_create("moved", kind="sweep", sweep="moved")
     for i, spec in enumerate(sweep.cells[:-1]):
@@ -115,9 +123,9 @@ def copied(source: Store, target: Store, tell: Any = quiet) -> tuple[int, int]:
 
 
 def test_a_store_goes_to_postgresql_by_fits_and_starts_and_comes_back_the_same(
-    filled: Store, postgresql_uri: str, server_uri: str
+    filled: Store, postgresql_uri: str, other_uri: str
 ) -> None:
-    origin, there, back = filled, Store(postgresql_uri), Store(server_uri)
+    origin, there, back = filled, Store(postgresql_uri), Store(other_uri)
     runs = 1 + 4 + 7
     for number in (3, 8):
         with pytest.raises(StoppedError):
@@ -132,9 +140,9 @@ def test_a_store_goes_to_postgresql_by_fits_and_starts_and_comes_back_the_same(
 
 
 def test_a_copy_cut_short_within_a_run_is_made_whole(
-    filled: Store, server_uri: str, sweep: Sweep, monkeypatch: pytest.MonkeyPatch
+    filled: Store, other_uri: str, sweep: Sweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target = Store(server_uri)
+    target = Store(other_uri)
     for run in (r for kind in KINDS for r in target.tagged_runs(kind=kind)):
         target.delete(run.info.run_id)
 
@@ -154,9 +162,9 @@ def test_a_copy_cut_short_within_a_run_is_made_whole(
 
 
 def test_a_finished_cell_replaces_an_unfinished_one_and_is_never_replaced(
-    filled: Store, server_uri: str, sweep: Sweep
+    filled: Store, other_uri: str, sweep: Sweep
 ) -> None:
-    target = Store(server_uri)
+    target = Store(other_uri)
     done, failed = sweep.cells[2], sweep.cells[1]
     for spec in (done, failed):
         for run in target.tagged_runs(kind="cell", cell_id=spec.cell_id):
@@ -172,9 +180,9 @@ def test_a_finished_cell_replaces_an_unfinished_one_and_is_never_replaced(
 
 
 def test_cells_that_somebody_works_on_are_left_out_and_named(
-    filled: Store, server_uri: str, sweep: Sweep
+    filled: Store, other_uri: str, sweep: Sweep
 ) -> None:
-    target = Store(server_uri)
+    target = Store(other_uri)
     busy = sweep.cells[0]
     with Driver(filled, beat_seconds=1e9) as other, Driver(target, beat_seconds=1e9) as driver:
         other.claimant.claim(filled, busy.cell_id)
@@ -183,9 +191,9 @@ def test_cells_that_somebody_works_on_are_left_out_and_named(
 
 
 def test_a_copy_that_differs_is_not_called_one(
-    filled: Store, server_uri: str, sweep: Sweep, monkeypatch: pytest.MonkeyPatch
+    filled: Store, other_uri: str, sweep: Sweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target, spec = Store(server_uri), sweep.cells[2]
+    target, spec = Store(other_uri), sweep.cells[2]
     for run in target.tagged_runs(kind="cell", cell_id=spec.cell_id):
         target.delete(run.info.run_id)
     monkeypatch.setattr(target.client, "log_artifacts", lambda *_: None)
