@@ -1,7 +1,6 @@
 """Bad input: one line that says what and what to do, exit code 2, nothing left behind."""
 
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -192,11 +191,21 @@ def test_asking_for_a_missing_dataset_says_how_to_get_it(
 # Stores
 
 
-@pytest.mark.parametrize("store", ["file", "file/below", "/proc/nowhere", "n" * 300])
-def test_a_store_that_cannot_be_written_is_refused(terminal: Terminal, store: str) -> None:
+@pytest.mark.parametrize(
+    ("store", "rule"),
+    [
+        ("file", "cannot look into the store"),
+        ("file/below", "cannot write to the store folder"),
+        ("/proc/nowhere", "cannot write to the store folder"),
+        ("n" * 300, "cannot look into the store"),
+    ],
+)
+def test_a_store_that_cannot_be_written_is_refused(
+    terminal: Terminal, store: str, rule: str
+) -> None:
     Path("file").write_text("mine", encoding="utf-8")
     line = terminal.refusal("run", "quickstart", "--store", store)
-    assert re.search(rf"cannot (look into the store|write to the store folder) {store[:20]}", line)
+    assert f"{rule} {store[:20]}" in line
     assert "choose another with --store" in line
 
 
