@@ -43,10 +43,11 @@ class Estimator:
             if run is not None and run.stage:
                 own.setdefault(kind(spec), []).append(StageTime.of(run, spec.stream_fraction))
         self._own, self._others = own, {k: t for k, t in others.items() if k not in own}
+        self._times = self._own | self._others
 
     def stage_seconds(self, spec: CellSpec) -> float | None:
         """Return how long a stage of a cell takes; None if nothing like it was measured."""
-        times = (self._own | self._others).get(kind(spec))
+        times = self._times.get(kind(spec))
         if not times:
             return None
         return statistics.fmean(t.train * spec.stream_fraction + t.inference for t in times)
