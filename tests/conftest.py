@@ -11,8 +11,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-os.environ.setdefault("DO_NOT_TRACK", "true")
+from oclgrid.platform.environment import prepare
+
+prepare()  # as the command does, before any test imports MLflow or Ray
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ import pytest
 import ray
 from ray._private import services
 
-from oclgrid.platform.environment import prepare
 from oclgrid.platform.launch import STARTS, Cluster
 from oclgrid.trainables.schema import SpecError
 
@@ -44,7 +43,6 @@ def test_ray_that_never_starts_is_given_up_in_one_line(monkeypatch: pytest.Monke
 def test_a_second_attempt_works_and_nothing_is_left_of_the_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    prepare()
     told: list[str] = []
     monkeypatch.setattr(services, "get_node", failing(1, services.get_node))
     with Cluster(None, cpus=1, say=told.append) as cluster:

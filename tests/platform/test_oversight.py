@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from ray import tune
 
-from oclgrid.platform.environment import prepare
 from oclgrid.platform.launch import Cluster
 from oclgrid.platform.oversight import enlarged, why_failed
 from oclgrid.trainables.cell import OutOfMemoryError, TransientError
@@ -58,7 +57,6 @@ class Note(tune.Callback):
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    prepare()
     with Cluster(None, cpus=2) as cluster:
         yield cluster
 

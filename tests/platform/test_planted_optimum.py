@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from ray import tune
 
-from oclgrid.platform.environment import prepare
 from oclgrid.platform.launch import Cluster
 from oclgrid.platform.search import search_points
 from oclgrid.platform.study import Study, open_storage
@@ -54,7 +53,6 @@ class Nobody:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    prepare()
     with Cluster(None, cpus=2) as cluster:
         yield cluster
 
