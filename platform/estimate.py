@@ -83,8 +83,8 @@ def cost_lines(sweep: Sweep, estimate: Estimate) -> Iterator[str]:
         core_hours = estimate.seconds * sweep.resources.cpus / 3600
         share = 0.0 if sweep.resources.gpu == "auto" else sweep.resources.gpu
         gpu_hours = estimate.seconds * share / 3600
-        parts = [f"{core_hours:.2f} core hours"]
-        parts += [f"{gpu_hours:.2f} GPU hours"] if gpu_hours else []
+        parts = [f"{_brief(core_hours)} core hours"]
+        parts += [f"{_brief(gpu_hours)} GPU hours"] if gpu_hours else []
         if sweep.price != Price():
             parts.append(f"{sweep.price.of(core_hours, gpu_hours):.2f} of money")
         yield f"about {', '.join(parts)}, {estimate.basis}"
@@ -92,3 +92,7 @@ def cost_lines(sweep: Sweep, estimate: Estimate) -> Iterator[str]:
         yield "without GPUs, as resources.gpu is auto; set it to a share to count them"
     if estimate.unknown:
         yield f"no measured stage yet to estimate {estimate.unknown} cells by"
+
+
+def _brief(hours: float) -> str:
+    return f"{hours:.1f}" if hours >= 1 else f"{hours:.2g}"

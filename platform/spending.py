@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from oclgrid.platform.display import clock
 from oclgrid.platform.plan import Plan
 from oclgrid.search_spaces.sweep import Sweep
 from oclgrid.trainables.schema import SpecError
@@ -72,6 +73,6 @@ class Ledger:
             return ""
         percent = 100 * (self.compared / self.expected - 1)
         return (
-            f"the stages took {self.compared / 3600:.2f} hours of one trial, "
-            f"{self.expected / 3600:.2f} were expected ({percent:+.0f} %)"
+            f"the stages took {clock(self.compared)} of one trial, "
+            f"{clock(self.expected)} were expected ({percent:+.0f} %)"
         )

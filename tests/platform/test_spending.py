@@ -103,7 +103,7 @@ def test_what_happened_is_compared_with_what_was_expected_of_the_same_stages() -
     assert book.told == ""
     note(book, made, HOUR)
     note(book, made, 9 * HOUR, cell=2)  # of sdaf, which nobody has measured
-    assert book.told == ("the stages took 1.00 hours of one trial, 0.50 were expected (+100 %)")
+    assert book.told == ("the stages took 60 min of one trial, 30 min were expected (+100 %)")
 
 
 def test_the_rest_is_estimated_by_stages_of_the_same_dataset_and_method() -> None:
@@ -133,7 +133,7 @@ def test_a_plan_says_hours_money_and_basis() -> None:
     others = {("digits", "er"): [StageTime(HOUR, 0.0)]}
     lines = list(cost_lines(made, plan(made, others=others).estimate))
     assert lines == [
-        "about 20.00 core hours, 5.00 GPU hours, 70.00 of money, "
+        "about 20.0 core hours, 5.0 GPU hours, 70.00 of money, "
         "by the stages measured in 1 cells of others",
         "no measured stage yet to estimate 2 cells by",
     ]
