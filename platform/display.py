@@ -113,7 +113,8 @@ class Display:
         )
 
     def _count(self) -> str:
-        done = sum(bool(s.get("done")) for s in self._state.values())
+        states = self._state.values()
+        done = sum(bool(s.get("done")) and not s.get("is_elsewhere") for s in states)
         left = self._seconds_left()
         return f"[{done}/{len(self._cells)}{f', {clock(left)} left' if left else ''}]"
 
