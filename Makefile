@@ -5,13 +5,14 @@ BIN := $(VENV)/bin
 EXTRAS ?= dev
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help install quickstart test check types bench clean
+.PHONY: help install quickstart test check types bench chaos clean
 
 help:
 	@echo "make quickstart   install into .venv, run the quickstart sweep, show its table"
 	@echo "make test         install into .venv, run every check and test"
 	@echo "make check        only the linter and the type checker"
 	@echo "make bench        measure speed as ratios, into benchmarks/latest.json"
+	@echo "make chaos N=20   kill workers, nodes, drivers, servers, ... under a sweep, N times"
 	@echo "make clean        remove .venv and what the checks left (keeps oclgrid-store)"
 
 install: $(INSTALLED)
@@ -50,6 +51,10 @@ test: check
 
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks
+
+N ?= 20
+chaos: $(INSTALLED)
+	$(BIN)/python -m tests.chaos $(N)
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

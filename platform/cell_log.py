@@ -104,6 +104,8 @@ class MlflowCellLog:
 
     def begin(self) -> None:
         """Say that the cell is being worked on, and on what machine."""
+        if not self._run().data.params:  # who made the run died before saying what it is
+            _patiently(lambda: self._store.describe_cell(self.run_id, self.spec))
         self._file(Letter(tags=hardware(), status="RUNNING"))
 
     def _file(self, letter: Letter) -> None:

@@ -110,7 +110,6 @@ class Store:
 
     def create_cell(self, spec: CellSpec, *, parent: str, tags: dict[str, str]) -> str:
         """Create the run of a cell that has none; return its id."""
-        info = dataset(spec.dataset)
         own = {
             "kind": "cell",
             "cell_id": spec.cell_id,
@@ -124,12 +123,17 @@ class Store:
             "data_digest": spec.data_digest,
             PARENT: parent,
         }
-        run = self.client.create_run(self.experiment, run_name=spec.title, tags={**tags, **own})
+        run_id = self.create(spec.title, {**tags, **own})
+        self.describe_cell(run_id, spec)
+        return run_id
+
+    def describe_cell(self, run_id: str, spec: CellSpec) -> None:
+        """Log the parameters of a cell; doing so again changes nothing."""
         params = flatten(spec.resolved)
-        params["class_sequence"] = json.dumps(class_sequence(info.classes, spec.class_order))
+        sequence = class_sequence(dataset(spec.dataset).classes, spec.class_order)
+        params["class_sequence"] = json.dumps(sequence)
         values = [Param(k, str(v)) for k, v in params.items()]
-        self.client.log_batch(run.info.run_id, params=values)
-        return str(run.info.run_id)
+        self.client.log_batch(run_id, params=values)
 
     def stage_accuracies(self, run_ids: Iterable[str]) -> dict[str, list[float]]:
         """Return the accuracy after each finished stage, by run id."""
