@@ -26,7 +26,7 @@ from oclgrid.platform.model import write_model
 from oclgrid.platform.outbox import Letter, Numbers, Outbox, clear_out, outbox_root
 from oclgrid.platform.provenance import hardware
 from oclgrid.platform.results import ANALYSIS, ANALYSIS_BEGUN, ANALYSIS_ERROR
-from oclgrid.platform.store import Store, is_final, now_ms
+from oclgrid.platform.store import Store, is_final, now_ms, one_line
 from oclgrid.trainables.analysis import Analysis, Findings
 from oclgrid.trainables.cell import Filed, TransientError
 from oclgrid.trainables.datasets import dataset
@@ -313,5 +313,4 @@ def _transient() -> Iterator[None]:
     except (MlflowException, requests.RequestException, OSError) as error:
         if isinstance(error, MlflowException) and is_final(error):
             raise  # waiting would not help: the run is gone, or what we sent is refused
-        reason = " ".join(str(error).split())
-        raise TransientError(f"the store did not take it: {reason[:200]}") from error
+        raise TransientError(f"the store did not take it: {one_line(error)}") from error

@@ -52,8 +52,8 @@ class Store:
         except (MlflowException, SQLAlchemyError, ValueError) as error:
             if isinstance(error, SpecError):
                 raise
-            reason = str(error)[:150]
-            raise SpecError(f"cannot open the store at {uri}; check --store: {reason}") from error
+            reason = f"cannot open the store at {uri}; check --store: {one_line(error)}"
+            raise SpecError(reason) from error
 
     @property
     def experiment_id(self) -> str | None:
@@ -284,6 +284,12 @@ def is_final(error: MlflowException) -> bool:
     BAD_REQUEST is what a server says that ran out of connections to its database.
     """
     return error.get_http_status_code() in (400, 404) and error.error_code != "BAD_REQUEST"
+
+
+def one_line(error: Exception) -> str:
+    """Return what matters of a long error: of a chain of causes the first."""
+    text = " ".join(str(error).split())
+    return text.rpartition("(Caused by ")[2][:150]
 
 
 def now_ms() -> int:
