@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import methods, overhead, planning, reading, step
+from benchmarks import driver, methods, overhead, planning, reading, step
 from benchmarks.measure import Entry
 
 SUITES = {
@@ -17,6 +17,7 @@ SUITES = {
     "overhead": overhead.measure,
     "reading": reading.measure,
     "planning": planning.measure,
+    "driver": driver.measure,
 }
 LATEST = Path(__file__).parent / "latest.json"
 

@@ -8,8 +8,9 @@ from benchmarks.reading import REPEATS, fill, share
 from benchmarks.reading import seconds as command_seconds
 from oclgrid.platform.location import Location
 from oclgrid.platform.plan import make_plan
-from oclgrid.platform.server import sqlite_uri
+from oclgrid.platform.server import EmbeddedServer
 from oclgrid.search_spaces.sweep import read_sweep
+from tests.postgresql import PostgreSql
 
 SIZE = 10_020
 """Finished cells in the store."""
@@ -28,41 +29,53 @@ cells:
 
 
 def measure() -> list[Entry]:
-    """Return each time as a share of what it may take."""
+    """Return each time as a share of what it may take, over SQLite and over PostgreSQL."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         fill(folder, SIZE)
-        (folder / "one.yaml").write_text(SWEEP, encoding="utf-8")
-        entries = [
-            share(
-                f"oclgrid {command} of 279 cells in a store of {SIZE}",
-                [command_seconds(command, "one.yaml", folder) for _ in range(REPEATS)],
-                allowed,
-            )
-            for command, allowed in ALLOWED.items()
-        ]
-        return [*entries, _plan(folder), _run_list(folder)]
+        over_sqlite = _measure(folder, "SQLite", Location(folder / "store", None))
+    with tempfile.TemporaryDirectory() as name:
+        folder, data = Path(name), Path(name) / "postgresql"
+        folder.chmod(0o711)  # PostgreSQL may run as another user
+        data.mkdir()
+        with PostgreSql(data) as database:
+            fill(folder, SIZE, database.uri)
+            with EmbeddedServer(folder / "store", database=database.uri) as server:
+                server.wait()
+                return over_sqlite + _measure(folder, "PostgreSQL", Location(None, server.uri))
 
 
-def _plan(folder: Path) -> Entry:
+def _measure(folder: Path, kind: str, place: Location) -> list[Entry]:
+    (folder / "one.yaml").write_text(SWEEP, encoding="utf-8")
+    commands = [
+        share(
+            f"oclgrid {command} of 279 cells in a store of {SIZE}, {kind}",
+            [command_seconds(command, "one.yaml", folder, place.resolved) for _ in range(REPEATS)],
+            allowed,
+        )
+        for command, allowed in ALLOWED.items()
+    ]
+    return [*commands, _plan(folder, kind, place), _run_list(kind, place)]
+
+
+def _plan(folder: Path, kind: str, place: Location) -> Entry:
     """Return the time of the plan alone, without starting Python."""
     sweep = read_sweep(str(folder / "one.yaml"))
-    place = Location(folder / "store", None)
     plan = make_plan(sweep, place)
     assert (len(plan.cells), len(plan.todo)) == (279, 93)
     times = [seconds(lambda: make_plan(sweep, place)) for _ in range(REPEATS)]
-    return share(f"planning 279 cells against {SIZE} runs", times, PLAN_SECONDS)
+    return share(f"planning 279 cells against {SIZE} runs, {kind}", times, PLAN_SECONDS)
 
 
-def _run_list(folder: Path) -> Entry:
+def _run_list(kind: str, place: Location) -> Entry:
     """Return the time of the page of runs that the MLflow UI opens with."""
     from mlflow import MlflowClient
 
-    client = MlflowClient(sqlite_uri(folder / "store"))
+    client = MlflowClient(place.reading_uri)
 
     def page() -> None:
         newest = ["attributes.start_time DESC"]
         assert len(client.search_runs(["1"], "", max_results=100, order_by=newest)) == 100
 
     times = [seconds(page) for _ in range(REPEATS)]
-    return share(f"the run list of {SIZE} runs", times, LIST_SECONDS)
+    return share(f"the run list of {SIZE} runs, {kind}", times, LIST_SECONDS)

@@ -1,18 +1,20 @@
 """What looking at results costs: table and report over stores full of finished cells."""
 
-import os
-import sqlite3
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
+
+from sqlalchemy import MetaData, create_engine
 
 from benchmarks.measure import Entry
 from oclgrid.platform.results import flatten
 from oclgrid.platform.server import sqlite_uri
-from oclgrid.search_spaces.sweep import Sweep, read_sweep
+from oclgrid.platform.store import Store
+from oclgrid.search_spaces.sweep import read_sweep
 from oclgrid.trainables.spec import CellSpec
 
 SIZES = {300: 3.0, 3000: 15.0}
@@ -46,9 +48,9 @@ def share(name: str, times: list[float], allowed: float) -> Entry:
     return Entry(name, middle / allowed, f"{allowed:g} s", spread / allowed, {"seconds": middle})
 
 
-def seconds(command: str, sweep: str, folder: Path) -> float:
-    """Return the time of a command on a sweep, over the store in a folder."""
-    arguments = [command, sweep, "--store", "store"]
+def seconds(command: str, sweep: str, folder: Path, store: str = "store") -> float:
+    """Return the time of a command on a sweep in a folder, over the store there or elsewhere."""
+    arguments = [command, sweep, "--store", store]
     started = time.perf_counter()
     subprocess.run(
         [sys.executable, "-m", "oclgrid.platform.cli", *arguments],
@@ -60,47 +62,52 @@ def seconds(command: str, sweep: str, folder: Path) -> float:
     return time.perf_counter() - started
 
 
-def fill(folder: Path, size: int) -> None:
+def fill(folder: Path, size: int, database: str | None = None) -> None:
     """Write a sweep of ``size`` cells and a store in which all of them have finished."""
     memories = ", ".join(str(100 * (i + 1)) for i in range(size // 30))
     text = SWEEP.format(memory=memories, orders=10)
     (folder / "full.yaml").write_text(text, encoding="utf-8")
     sweep = read_sweep(str(folder / "full.yaml"))
     assert len(sweep.cells) == size
-    store = folder / "store"
-    store.mkdir()
-    base = _empty(store)
-    with base:
-        _insert(base, sweep)
-    base.close()
+    (folder / "store").mkdir()
+    uri = database or sqlite_uri(folder / "store")
+    assert Store(uri).experiment == "1"  # makes MLflow's own tables
+    engine = create_engine(uri)
+    tables = MetaData()
+    tables.reflect(engine)
+    with engine.begin() as connection:
+        for i, spec in enumerate(sweep.cells):
+            for name, rows in _rows(i, spec).items():
+                connection.execute(tables.tables[name].insert(), rows)
+    engine.dispose()
 
 
-def _empty(store: Path) -> sqlite3.Connection:
-    """Return MLflow's own database, new, with our experiment in it."""
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    from oclgrid.platform.store import Store
-
-    assert Store(sqlite_uri(store)).experiment == "1"
-    return sqlite3.connect(store / "mlflow.db")
-
-
-def _insert(base: sqlite3.Connection, sweep: Sweep) -> None:
-    """Add one finished run per cell, with the tags, params and metrics a real one has."""
-    for i, spec in enumerate(sweep.cells):
-        run_id = f"{i:032x}"
-        base.execute(
-            "INSERT INTO runs (run_uuid, name, source_type, user_id, status, start_time, "
-            "end_time, lifecycle_stage, artifact_uri, experiment_id) "
-            "VALUES (?, ?, 'UNKNOWN', 'nobody', 'FINISHED', ?, ?, 'active', ?, 1)",
-            (run_id, spec.title, AT + i, AT + i, f"mlflow-artifacts:/1/{run_id}/artifacts"),
-        )
-        for table, values in (("tags", _tags(spec)), ("params", flatten(spec.resolved))):
-            rows = [(key, str(value), run_id) for key, value in values.items()]
-            base.executemany(f"INSERT INTO {table} VALUES (?, ?, ?)", rows)
-        points = [(k, v, AT + s, run_id, s) for s in range(1, STAGES + 1) for k, v in _at(s, i)]
-        base.executemany("INSERT INTO metrics VALUES (?, ?, ?, ?, ?, 0)", points)
-        last = [(k, v, t, s, r) for k, v, t, r, s in points if s == STAGES]
-        base.executemany("INSERT INTO latest_metrics VALUES (?, ?, ?, ?, 0, ?)", last)
+def _rows(i: int, spec: CellSpec) -> dict[str, list[dict[str, Any]]]:
+    """Return one finished run, with the tags, params and metrics a real one has, by table."""
+    own = {"run_uuid": f"{i:032x}"}
+    run = {
+        "name": spec.title,
+        "source_type": "UNKNOWN",
+        "user_id": "nobody",
+        "status": "FINISHED",
+        "start_time": AT + i,
+        "end_time": AT + i,
+        "lifecycle_stage": "active",
+        "artifact_uri": f"mlflow-artifacts:/1/{i:032x}/artifacts",
+        "experiment_id": 1,
+    }
+    points = [
+        {**own, "key": k, "value": v, "timestamp": AT + s, "step": s, "is_nan": False}
+        for s in range(1, STAGES + 1)
+        for k, v in _at(s, i)
+    ]
+    return {
+        "runs": [own | run],
+        "tags": [{**own, "key": k, "value": v} for k, v in _tags(spec).items()],
+        "params": [{**own, "key": k, "value": str(v)} for k, v in flatten(spec.resolved).items()],
+        "metrics": points,
+        "latest_metrics": [p for p in points if p["step"] == STAGES],
+    }
 
 
 def _tags(spec: CellSpec) -> dict[str, str]:

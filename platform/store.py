@@ -5,6 +5,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,6 +34,9 @@ PAGE = 1000
 FEW_GROUPS = 100
 """Groups of one dataset and method that are asked for one by one: 0.04 s each, against 0.002 s for
 every run of that dataset and method there is."""
+
+ASKED_AT_ONCE = 8
+"""Queries: 93 of them among 10,020 runs in PostgreSQL take 0.4 of the time they take in turn."""
 
 
 class Store:
@@ -90,12 +94,18 @@ class Store:
             if len(groups) > FEW_GROUPS:
                 queries = [{"dataset": place, "method": method, "protocol": protocol}]
             cell_ids = set.union(*groups.values())
-            for run in (run for query in queries for run in self.tagged_runs(kind="cell", **query)):
+            for run in self._all_tagged(queries):
                 cell_id = run.data.tags["cell_id"]
                 known = found.get(cell_id)
                 if cell_id in cell_ids and (known is None or not known.is_finished):
                     found[cell_id] = _cell_run(run)
         return found
+
+    def _all_tagged(self, queries: list[dict[str, str]]) -> Iterator[Run]:
+        """Yield the cells that each query finds; several are asked at once."""
+        with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
+            for runs in pool.map(lambda q: list(self.tagged_runs(kind="cell", **q)), queries):
+                yield from runs
 
     def donors(self, specs: Iterable[CellSpec]) -> dict[str, str]:
         """Return, by training id, the run of a finished cell that trained the same network."""

@@ -25,7 +25,7 @@ SWEEP = """
 sweep: chaos
 cells: {dataset: digits, memory: 50, orders: 2, method: [er, sdaf], stream_fraction: 0.1}
 """
-MOST_KILLS = 4
+KILLS = (2, 5)
 
 
 @dataclass
@@ -68,12 +68,12 @@ class Chaos:
 
 def under_fire(site: Site, rng: random.Random, kinds: list[str], struck: list[str]) -> None:
     """Submit the sweep, strike now and then, submit it again until it ends well."""
-    for number in range(rng.randint(1, MOST_KILLS)):
+    for number in range(rng.randint(*KILLS)):
         kind = rng.choice(kinds)
         if number or kind != "line":  # a line may be one of the first that are reached
             if not number:
                 site.submit()
-            wait_for_moment(site, stages=rng.randint(0, 4), seconds=rng.uniform(0, 3))
+            wait_for_moment(site, stages=rng.randint(0, 3), seconds=rng.uniform(0, 3))
         if what := site.strike(kind, rng):
             struck.append(what)
     for left in reversed(range(len(struck) + 2)):

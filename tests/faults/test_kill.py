@@ -98,6 +98,7 @@ def test_a_sweep_whose_worker_is_killed_ends_like_an_undisturbed_one(
     os.kill(workers[0], signal.SIGKILL)
     assert command.wait() == 0, command.said()
     assert "lost its worker" in command.said()
+    assert "Traceback" not in command.said()
     command.assert_nothing_left()
     assert table(folder, "worker") == undisturbed
     assert_each_cell_has_one_whole_run(folder, "worker")
