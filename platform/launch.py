@@ -17,10 +17,12 @@ from ray._private.node import Node
 from ray.tune.experiment import Trial
 from ray.tune.progress_reporter import TrialProgressCallback
 from ray.tune.schedulers import TrialScheduler
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from oclgrid.platform.board import Board
+from oclgrid.platform.capacity import Capacity, autoscaled
 from oclgrid.platform.environment import ENVIRONMENT
-from oclgrid.platform.oversight import Heed, InOrder, Overseer, largest_node, why_failed
+from oclgrid.platform.oversight import Heed, InOrder, Overseer, why_failed
 from oclgrid.platform.results import INTERRUPTED
 from oclgrid.platform.stopping import Stop
 from oclgrid.search_spaces.sweep import Resources
@@ -61,7 +63,7 @@ class Cluster:
         say: Callable[[str], None] = logger.warning,
         stop: Stop | None = None,
     ) -> None:
-        self.stop = stop or Stop()
+        self.stop, self._say, self._is_joined = stop or Stop(), say, address is not None
         if address is None:
             _start(cpus or os.cpu_count() or 1, say)
         else:
@@ -71,7 +73,10 @@ class Cluster:
                 log_to_driver=False,
                 runtime_env={"env_vars": ENVIRONMENT},
             )
-        self.board: Any = Board.remote()  # type: ignore[attr-defined]  # made by ray.remote
+        # Beside this process: a worker may go away, and would stay for the board's sake if idle.
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        made: Any = Board  # by ray.remote
+        self.board: Any = made.options(scheduling_strategy=here).remote()
 
     def progress(self) -> dict[str, Progress]:
         """Return how far each running cell is."""
@@ -83,30 +88,29 @@ class Cluster:
 
         With ``one_node``, also refuse a cluster whose other nodes could not reach our store.
         """
-        nodes = [node for node in ray.nodes() if node["Alive"]]
-        if one_node and len(nodes) > 1:
+        capacity = self._capacity()
+        if one_node and (len(capacity.nodes) > 1 or capacity.may_grow):
             raise SpecError(
-                f"a cluster of {len(nodes)} nodes cannot reach a store in a folder of this "
-                f"machine; start an MLflow server and give its address with --store"
+                f"a cluster of {len(capacity.nodes)} nodes, or more as it grows, cannot reach a "
+                f"store in a folder of this machine; start an MLflow server and give its address "
+                f"with --store"
             )
-        available = ray.cluster_resources()
         gpu = resources.gpu
         if gpu == "auto":
-            gpu = AUTO_GPU_SHARE if available.get("GPU", 0) > 0 else 0.0
+            gpu = AUTO_GPU_SHARE if capacity.largest("GPU") else 0.0
         asked = {"CPU": float(resources.cpus), **({"GPU": gpu} if gpu else {})}
-        for kind, amount in asked.items():
-            best = largest_node().get(kind, 0.0)
-            if amount > best:
-                raise SpecError(
-                    f"a trial asks for {amount:g} {kind} but no node has more than {best:g}; "
-                    f"lower resources in the sweep or add a node"
-                )
+        capacity.check(asked)
+        if Capacity(nodes=capacity.nodes).slots(asked) == 0:
+            self._say("no node has room for a trial yet; asking the autoscaler for some")
         return asked
 
     def slots(self, asked: dict[str, float]) -> int:
-        """Return how many trials fit at once."""
-        available = ray.cluster_resources()
-        return int(min(available.get(kind, 0.0) / amount for kind, amount in asked.items()))
+        """Return how many trials fit at once, when the cluster has grown as far as it may."""
+        return self._capacity().slots(asked)
+
+    def _capacity(self) -> Capacity:
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        return autoscaled(nodes) if self._is_joined else Capacity(nodes=tuple(nodes))
 
     def run(
         self,
