@@ -25,7 +25,7 @@ from oclgrid.platform.figures import confusion_figure
 from oclgrid.platform.model import write_model
 from oclgrid.platform.outbox import Letter, Numbers, Outbox, clear_out, outbox_root
 from oclgrid.platform.provenance import hardware
-from oclgrid.platform.results import ANALYSIS, ANALYSIS_BEGUN, ANALYSIS_ERROR
+from oclgrid.platform.results import ANALYSIS, ANALYSIS_BEGUN, ANALYSIS_ERROR, GPU_PEAK
 from oclgrid.platform.store import Store, is_final, now_ms, one_line
 from oclgrid.trainables.analysis import Analysis, Findings
 from oclgrid.trainables.cell import Filed, TransientError
@@ -188,6 +188,10 @@ class MlflowCellLog:
             "trained_images": record.trained_images,
         }
         return Numbers(values=values, step=record.stage, at=record.finished_at_ms)
+
+    def gpu_used(self, part: float) -> None:
+        """Tag the run with the part of its GPU's memory that the cell has needed."""
+        self._file(Letter(tags={GPU_PEAK: f"{part:.4f}"}))
 
     def progress(self, progress: Progress) -> None:
         """Log loss and speed now and then, without waiting; a lost point is no loss."""

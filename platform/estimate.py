@@ -52,6 +52,10 @@ class Estimator:
             return None
         return statistics.fmean(t.train * spec.stream_fraction + t.inference for t in times)
 
+    def gpu_peak(self, kind: Kind) -> float:
+        """Return the largest part of a GPU's memory that cells of a kind have needed, if known."""
+        return max((t.gpu_peak for t in self._times.get(kind, [])), default=0.0)
+
     def rest(self, cells: Iterable[CellSpec], found: Mapping[str, CellRun]) -> Estimate:
         """Return what the stages still missing of these cells take."""
         seconds, unknown = 0.0, 0

@@ -22,6 +22,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from oclgrid.platform.board import Board
 from oclgrid.platform.capacity import Capacity, autoscaled
 from oclgrid.platform.environment import ENVIRONMENT
+from oclgrid.platform.gpu_share import UNMEASURED
 from oclgrid.platform.oversight import Heed, InOrder, Overseer, why_failed
 from oclgrid.platform.results import INTERRUPTED
 from oclgrid.platform.stopping import Stop
@@ -35,7 +36,6 @@ LOST_WORKERS = 10
 
 Failures of the program are counted apart, by the trial itself.
 """
-AUTO_GPU_SHARE = 0.25
 OBJECT_STORE_BYTES = 256 * 2**20
 STARTS = 3
 """How often to start Ray on this machine: on a busy one it may give up waiting for itself."""
@@ -83,10 +83,13 @@ class Cluster:
         latest: dict[str, dict[str, Any]] = ray.get(self.board.read.remote(), timeout=10)
         return {cell_id: Progress(**plain) for cell_id, plain in latest.items()}
 
-    def request(self, resources: Resources, *, one_node: bool) -> dict[str, float]:
+    def request(
+        self, resources: Resources, *, one_node: bool, auto_share: float = UNMEASURED
+    ) -> dict[str, float]:
         """Return what one trial asks Ray for; refuse what no node could ever give.
 
         With ``one_node``, also refuse a cluster whose other nodes could not reach our store.
+        ``auto_share`` is the share of a GPU that auto means.
         """
         capacity = self._capacity()
         if one_node and (len(capacity.nodes) > 1 or capacity.may_grow):
@@ -97,7 +100,7 @@ class Cluster:
             )
         gpu = resources.gpu
         if gpu == "auto":
-            gpu = AUTO_GPU_SHARE if capacity.largest("GPU") else 0.0
+            gpu = auto_share if capacity.largest("GPU") else 0.0
         asked = {"CPU": float(resources.cpus), **({"GPU": gpu} if gpu else {})}
         capacity.check(asked)
         if Capacity(nodes=capacity.nodes).slots(asked) == 0:

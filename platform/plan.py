@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from oclgrid.platform.estimate import Estimate, Estimator, Kind, kind
+from oclgrid.platform.gpu_share import auto_share
 from oclgrid.platform.location import Location
 from oclgrid.platform.reading import open_source
 from oclgrid.platform.results import CellRun, StageTime
@@ -73,6 +74,12 @@ class Plan:
     def estimator(self) -> Estimator:
         """Tells how long stages of the cells take."""
         return Estimator(self.cells, self.found, self.others)
+
+    @property
+    def auto_share(self) -> float:
+        """What auto means for the share of a GPU: enough for each kind of cell still to run."""
+        kinds = {kind(c) for c in self.todo + self.to_analyse}
+        return auto_share(self.estimator.gpu_peak(k) for k in sorted(kinds))
 
     @property
     def estimate(self) -> Estimate:

@@ -16,6 +16,8 @@ ANALYSIS = "analysis."
 ANALYSIS_BEGUN = "analysis_begun."
 ANALYSIS_ERROR = "analysis_error"
 """Tag that says why analyses failed."""
+GPU_PEAK = "gpu_peak"
+"""Tag that holds the largest part of its GPU's memory that a cell has needed."""
 RULE = (
     "within: zero lies in the 95 % Welch interval of (ours - paper's), from both sample standard "
     "deviations, n class orders here and 3 in the paper; outside: it does not."
@@ -50,17 +52,20 @@ class CellRun:
 
 @dataclass(frozen=True, slots=True)
 class StageTime:
-    """Mean seconds of a stage of a cell."""
+    """Mean seconds of a stage of a cell, and the memory it took."""
 
     train: float
     """If the whole stream arrived."""
     inference: float
+    gpu_peak: float = 0.0
+    """The largest part of its GPU's memory that the cell has needed; 0 where it had none."""
 
     @classmethod
     def of(cls, run: CellRun, fraction: float) -> "StageTime":
         """Return the time of a run to which this share of the stream arrived."""
         train, inference = run.numbers["train_seconds"], run.numbers["inference_seconds"]
-        return cls(train / run.stage / fraction, inference / run.stage)
+        peak = float(run.tags.get(GPU_PEAK, 0.0))
+        return cls(train / run.stage / fraction, inference / run.stage, peak)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -65,7 +65,12 @@ def run_sweep(
         plan = make_plan(sweep, place.location)  # again: someone else may just have ended it
         display.say(plan.told)
         trains = bool(plan.todo or plan.to_analyse)
-        with session(place, sweep.resources, display, trains=trains) as held, held.stop.heeded():
+        with (
+            session(
+                place, sweep.resources, display, trains=trains, auto_share=plan.auto_share
+            ) as held,
+            held.stop.heeded(),
+        ):
             from oclgrid.platform.claims import Driver
 
             with Driver(held.store, is_only=place.location.folder is not None) as driver:

@@ -4,6 +4,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from oclgrid.platform.estimate import kind
+from oclgrid.platform.gpu_share import auto_share
+from oclgrid.platform.location import Location
+from oclgrid.platform.reading import open_source
 from oclgrid.platform.search_display import SearchDisplay
 from oclgrid.platform.session import Session, Surroundings, session
 from oclgrid.platform.study import Study, open_storage
@@ -59,9 +63,10 @@ def _run(study: Study, place: Surroundings, display: SearchDisplay) -> SearchOut
     search = study.search
     display.say(f"study {search.study}: {len(study.rows())} trials are there")
     trains = study.queue_next()
+    share = auto_share([_gpu_peak(search, place.location)])
     failed: dict[int, str] = {}
     with (
-        session(place, search.resources, display, trains=trains) as held,
+        session(place, search.resources, display, trains=trains, auto_share=share) as held,
         held.stop.heeded(),
         ExitStack() as stack,
     ):
@@ -90,6 +95,12 @@ def _run(study: Study, place: Surroundings, display: SearchDisplay) -> SearchOut
         interrupted=interrupted,
         is_stopped=is_stopped,
     )
+
+
+def _gpu_peak(search: Search, location: Location) -> float:
+    """Return the largest part of a GPU's memory that cells like the search's have needed."""
+    times = open_source(location).stage_times(*kind(search.around)) if location.exists else []
+    return max((t.gpu_peak for t in times), default=0.0)
 
 
 def _train(study: Study, place: Surroundings, held: Session, watcher: "_Watcher") -> dict[int, str]:

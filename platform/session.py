@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from oclgrid.platform.data import telling
 from oclgrid.platform.display import Display
+from oclgrid.platform.gpu_share import UNMEASURED
 from oclgrid.platform.location import Location
 from oclgrid.platform.stopping import Stop
 from oclgrid.search_spaces.sweep import Resources
@@ -62,9 +63,17 @@ class Session(NamedTuple):
 
 @contextmanager
 def session(
-    place: Surroundings, resources: Resources, display: Display, *, trains: bool
+    place: Surroundings,
+    resources: Resources,
+    display: Display,
+    *,
+    trains: bool,
+    auto_share: float = UNMEASURED,
 ) -> Iterator[Session]:
-    """Hold the store, and Ray if something is to be trained, until the block ends."""
+    """Hold the store, and Ray if something is to be trained, until the block ends.
+
+    ``auto_share`` is the share of a GPU that auto means.
+    """
     stop = Stop(display.say)
     with ExitStack() as stack:
         with display.phase("starting the tracking server and Ray"):
@@ -77,7 +86,8 @@ def session(
             if trains:
                 started = Cluster(place.address, cpus=place.slots, say=display.say, stop=stop)
                 cluster = stack.enter_context(started)
-                asked = cluster.request(resources, one_node=server is not None)
+                is_here = server is not None
+                asked = cluster.request(resources, one_node=is_here, auto_share=auto_share)
             if server is not None:
                 server.wait()
             store = Store(server.uri if server else place.location.reading_uri)

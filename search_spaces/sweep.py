@@ -18,6 +18,8 @@ from oclgrid.trainables.spec import CellSpec, MethodConfig
 
 PRESETS = Path(__file__).parent / "presets"
 MAX_CELLS = 100_000
+LEAST_SHARE = 0.01
+"""Of a GPU; a CUDA context alone takes this much of a big one."""
 KEYS = ("sweep", "about", "cells", "overrides", "analyses", "resources", "budget", "price")
 
 
@@ -27,13 +29,20 @@ class Resources:
 
     cpus: int = 1
     gpu: Literal["auto"] | float = "auto"
-    """Share of a GPU; auto takes a quarter where there is one, and none otherwise."""
+    """Share of a GPU's memory; a trial cannot take more.
+
+    Auto is what cells like these were measured to need, a quarter before any was, and nothing
+    where there is no GPU.
+    """
 
     def __post_init__(self) -> None:
         if not 1 <= self.cpus <= 1024:
             raise SpecError(f"resources.cpus must lie in [1, 1024], got {self.cpus}")
-        if self.gpu != "auto" and not 0 <= self.gpu <= 1:
-            raise SpecError(f"resources.gpu must lie in [0, 1] or be auto, got {self.gpu}")
+        if self.gpu != "auto" and self.gpu != 0 and not LEAST_SHARE <= self.gpu <= 1:
+            raise SpecError(
+                f"resources.gpu must be auto, 0 or lie in [{LEAST_SHARE}, 1], as a cell trains on "
+                f"one GPU; got {self.gpu}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -30,6 +30,8 @@ DELIVERY_SECONDS = 3600.0
 """How long a cell that has ended waits for its results to be delivered before it is given back."""
 LOOK_SECONDS = 5.0
 """How often it tells meanwhile why they are not."""
+CONTEXT_BYTES = 500 * 2**20
+"""What CUDA takes for each process beside its tensors; no call tells it."""
 
 
 class TransientError(Exception):
@@ -80,6 +82,9 @@ class CellLog(Protocol):
 
     def undelivered(self, seconds: float) -> str:
         """Return why something is not delivered after some seconds, "" as soon as all is."""
+
+    def gpu_used(self, part: float) -> None:
+        """Note the largest part of its GPU's memory that the cell has needed so far."""
 
     def progress(self, progress: Progress) -> None:
         """Note where the stage is; losing this loses nothing."""
@@ -135,6 +140,7 @@ class CellTrainable(tune.Trainable):
         self._first_error = ""
         self._snapshots: Snapshots | None = None
         self._is_filed = False
+        self._device = "cpu"
         self._left: list[Analysis] = []
         self._failed: dict[str, str] = {}
         return True
@@ -201,6 +207,8 @@ class CellTrainable(tune.Trainable):
             self._cell = cell = self._next_stage(cell)
             seconds = cell.records[-1].train_seconds + cell.records[-1].inference_seconds
             log.stage_done(cell.records, cell.checkpoint())
+            if self._device == "cuda":
+                log.gpu_used(_gpu_peak())
         if cell.is_finished:
             log.finish(cell.records, cell.predictor())
             self._settle()
@@ -282,7 +290,7 @@ class CellTrainable(tune.Trainable):
         self._left = [a for a in self._todo.analyses if filed.analyses.get(a.name) != a.digest]
         if not self._is_filed:
             log.begin()
-        device = self._use_share()
+        self._device = device = self._use_share()
         cell = Cell(spec, Path(self._data), device=device)
         for content in log.checkpoints():
             try:
@@ -304,6 +312,8 @@ class CellTrainable(tune.Trainable):
         if not share or not torch.cuda.is_available():
             return "cpu"
         torch.cuda.set_per_process_memory_fraction(min(1.0, share))
+        torch.cuda.empty_cache()  # of the last cell in this process
+        torch.cuda.reset_peak_memory_stats()
         return "cuda"
 
     @property
@@ -318,6 +328,12 @@ class CellTrainable(tune.Trainable):
 
     def _post(self, progress: Progress) -> None:
         self._board.post.remote(self._todo.spec.cell_id, asdict(progress))
+
+
+def _gpu_peak() -> float:
+    """Return the largest part of the GPU's memory that this process has held."""
+    held = torch.cuda.max_memory_reserved() + CONTEXT_BYTES
+    return held / torch.cuda.get_device_properties(0).total_memory
 
 
 def _is_out_of_memory(error: Exception) -> bool:

@@ -15,6 +15,7 @@ from oclgrid.platform import cell_log
 from oclgrid.platform.cell_log import MlflowCellLog
 from oclgrid.platform.model import ClassifierModel
 from oclgrid.platform.provenance import provenance
+from oclgrid.platform.reading import Folder
 from oclgrid.platform.store import Store
 from oclgrid.search_spaces.sweep import parse_sweep
 from oclgrid.trainables.cell import Assignment, CellTrainable
@@ -56,6 +57,19 @@ def test_a_stage_logged_twice_counts_once(log: MlflowCellLog, trained: Cell) -> 
         log.stage_done(trained.records[:2], b"another")
     assert steps(log, "E") == [1, 2]
     assert steps(log, "F") == [2]
+
+
+def test_the_memory_a_cell_has_needed_is_found_by_dataset_and_method(
+    log: MlflowCellLog, trained: Cell, store_folder: Path
+) -> None:
+    log.stage_done(trained.records, None)
+    log.gpu_used(0.0701)
+    log.gpu_used(0.0702)
+    assert not log.undelivered(60)
+    store = Store(log.uri)
+    store.set_status(log.run_id, "FINISHED")
+    for source in (store, Folder(store_folder)):
+        assert max(t.gpu_peak for t in source.stage_times("digits", "sdaf")) == 0.0702
 
 
 def test_metrics_lost_between_checkpoint_and_log_are_filed_on_resuming(
