@@ -2,6 +2,7 @@
 
 import os
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,26 @@ def test_no_secret_stands_in_it_and_nothing_listens_to_strangers(name: str) -> N
     assert "--dashboard-host=127.0.0.1" in started
 
 
+@pytest.mark.parametrize("name", ["cluster.yaml", "cluster-local.yaml"])
+def test_what_goes_to_the_nodes_is_what_is_installed_there(name: str) -> None:
+    """Ray reads every mounted file at each `ray up`: no environment, no store, no history."""
+    inside = {m.partition("/")[2]: where for m, where in read(name)["file_mounts"].items()}
+    sent = {where for where in inside.values() if not where.startswith("~/")}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    rooms = {p.partition("/")[0] for p in project["tool"]["setuptools"]["package-dir"].values()}
+    files = {"pyproject.toml", "constraints.txt", "Makefile", project["project"]["readme"]}
+    assert sent == rooms | files | set(project["project"]["license-files"])
+    assert all(inside[f"oclgrid/{part}"] == part for part in sent)
+
+
+@pytest.mark.parametrize("name", ["cluster.yaml", "cluster-local.yaml"])
+def test_no_command_ends_its_own_shell(name: str) -> None:
+    """What `pkill -f` looks for stands on the command line of the shell that runs it."""
+    for command in commands(read(name)).splitlines():
+        for pattern in re.findall(r"pkill -f '([^']*)'", command):
+            assert not re.search(pattern, command)
+
+
 def test_aws_knows_every_field_of_its_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray's schema lets any typo in node_config pass."""
     monkeypatch.setitem(os.environ, "AWS_EC2_METADATA_DISABLED", "true")
@@ -73,8 +94,9 @@ def test_workers_are_on_the_spot_market_come_from_zero_and_go_when_idle() -> Non
     assert head["resources"] == {"CPU": 0}
 
 
-def test_every_variable_is_at_the_top_and_used() -> None:
-    text = (ROOT / "cluster.yaml").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["cluster.yaml", "cluster-local.yaml"])
+def test_every_variable_is_at_the_top_and_used(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
     top, rest = text.split("cluster_name:")
     defined = set(re.findall(r"&(\w+)", top))
     assert defined == set(re.findall(r"\*(\w+)", rest))
