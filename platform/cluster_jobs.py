@@ -5,13 +5,14 @@ import logging
 import shlex
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from ray.job_submission import JobDetails, JobStatus, JobSubmissionClient
 
 from oclgrid.platform.jobs import STOP_SECONDS, Job, Work
-from oclgrid.platform.secret_files import use_ray_token
 from oclgrid.trainables.schema import SpecError
 
 STATES = {
@@ -23,14 +24,20 @@ STATES = {
 }
 OWN = "oclgrid"
 """Key of a job's metadata that holds the name of its sweep or search."""
+START_SECONDS = 120
+"""How long a head that answers may take until it can run jobs."""
 
 
 class ClusterJobs:
     """Jobs of the cluster whose dashboard is at an address."""
 
     def __init__(self, address: str) -> None:
-        use_ray_token()
-        logging.getLogger("ray").setLevel(logging.ERROR)
+        for talker in (
+            "ray",
+            "ray.dashboard.modules.job.sdk",
+            "ray.dashboard.modules.dashboard_sdk",
+        ):
+            logging.getLogger(talker).setLevel(logging.ERROR)
         self._address = address
         try:
             self._client = JobSubmissionClient(address)
@@ -59,13 +66,25 @@ class ClusterJobs:
                 shutil.copy(work.what, folder)
                 environment["working_dir"], what = folder, work.what.name
             command = ["oclgrid", work.verb, what, *work.options, "--address", "auto"]
-            self._client.submit_job(
+            self._submit(
                 entrypoint=shlex.join(command),
                 submission_id=f"{OWN}-{work.name}-{number}",
                 metadata={OWN: work.name, "number": str(number)},
                 runtime_env=environment,
             )
         return True
+
+    def _submit(self, **job: Any) -> None:
+        """Submit a job; wait for a head that is still starting what takes it."""
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                self._client.submit_job(**job)
+                return
+            except RuntimeError as error:
+                if "No available agent" not in str(error) or time.monotonic() > deadline:
+                    raise self._refused(error) from error
+            time.sleep(1)
 
     def _jobs(self) -> dict[str, JobDetails]:
         """Return the newest job of each name."""

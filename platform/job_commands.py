@@ -89,6 +89,9 @@ def _jobs(options: Any) -> "Jobs":
     from oclgrid.trainables.schema import SpecError
 
     if options.address is not None:
+        from oclgrid.platform.secret_files import use_ray_token
+
+        use_ray_token()  # before Ray is imported, which looks for it then
         from oclgrid.platform.cluster_jobs import ClusterJobs
 
         return ClusterJobs(options.address)

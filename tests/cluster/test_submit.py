@@ -17,7 +17,10 @@ SWEEP = """
 sweep: small
 cells: {dataset: digits, memory: 20, orders: 2, method: er, stream_fraction: 0.05}
 """
-IP, PORT, DASHBOARD = "127.0.0.20", 6395, 8295
+# Other heads on this machine, of other people's tests, have others.
+IP, PORT = f"127.{os.getpid() // 250 % 250 + 2}.{os.getpid() % 250 + 2}.20", 6395
+DASHBOARD = 20000 + os.getpid() % 5000
+AGENT = DASHBOARD + 5000
 ADDRESS = f"http://127.0.0.1:{DASHBOARD}"
 
 
@@ -38,8 +41,6 @@ def environment(folder: Path) -> dict[str, str]:
         **os.environ,
         "HOME": str(folder),
         "PATH": f"{scripts}:{os.environ['PATH']}",
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN_PATH": str(folder / ".oclgrid" / "ray_token"),
         "RAY_USAGE_STATS_ENABLED": "0",
     }
 
@@ -49,11 +50,17 @@ def head(folder: Path) -> Iterator[Path]:
     """The head of a cluster, as cluster.yaml starts it."""
     start = ["ray", "start", "--head", f"--node-ip-address={IP}", f"--port={PORT}", "--num-cpus=2"]
     start += ["--dashboard-host=127.0.0.1", f"--dashboard-port={DASHBOARD}", "--block"]
+    start += [f"--dashboard-agent-listen-port={AGENT}"]
     start += ["--include-dashboard=true", "--object-store-memory=200000000"]
     with (folder / "ray.log").open("wb") as log:
         process = subprocess.Popen(
             [*start, f"--temp-dir={folder / 'ray'}"],
-            env={**environment(folder), "OCLGRID_STORE": str(folder / "store")},
+            env={
+                **environment(folder),
+                "OCLGRID_STORE": str(folder / "store"),
+                "RAY_AUTH_MODE": "token",
+                "RAY_AUTH_TOKEN_PATH": str(folder / ".oclgrid" / "ray_token"),
+            },
             stdout=log,
             stderr=log,
             start_new_session=True,
