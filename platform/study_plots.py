@@ -310,7 +310,7 @@ def _parallel(search: Search, rows: list[TrialRow]) -> bytes:
         axes.axvline(len(names), c=GREY, lw=0.8)
         axes.set_xticks(range(len(names) + 1), [*names, search.objectives[0]])
         axes.set(yticks=[], ylim=(-0.06, 1.06), xlim=(-0.25, len(names) + 0.15))
-        axes.set_title(f"{search.name}: finished trials (the paper's dashed)")
+        axes.set_title(f"{search.name}: finished trials\n(the paper's dashed)")
         if len(names) > 5:
             axes.tick_params(axis="x", rotation=35)
         figure.colorbar(mapper, ax=axes, label=_label(search))
