@@ -14,7 +14,6 @@ from oclgrid.platform.study import Study, open_storage
 from oclgrid.platform.trials import TrialRow
 from oclgrid.search_spaces.search import Search, on_data
 from oclgrid.search_spaces.space import Point
-from oclgrid.trainables.schema import SpecError
 
 if TYPE_CHECKING:
     from oclgrid.platform.search_filing import SearchFiling
@@ -73,8 +72,8 @@ def _run(study: Study, place: Surroundings, display: SearchDisplay) -> SearchOut
         from oclgrid.platform.claims import Driver
         from oclgrid.platform.search_filing import SearchFiling
 
-        if trains and search.budget.gpu_hours is not None and not held.asked.get("GPU"):
-            raise SpecError("budget.gpu_hours counts nothing: a trial has no GPU; use core_hours")
+        if trains:
+            search.budget.check_countable(held.asked)
         is_only = place.location.folder is not None
         driver = stack.enter_context(Driver(held.store, is_only=is_only))
         filing = SearchFiling(search, held.store, place.location, driver)

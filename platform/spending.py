@@ -7,7 +7,6 @@ from typing import Any
 from oclgrid.platform.display import clock
 from oclgrid.platform.plan import Plan
 from oclgrid.search_spaces.sweep import Sweep
-from oclgrid.trainables.schema import SpecError
 
 
 class Ledger:
@@ -22,8 +21,8 @@ class Ledger:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Take note of the budget, of what a trial owns, and of what was spent before."""
-        if sweep.budget.gpu_hours is not None and asked and not asked.get("GPU"):
-            raise SpecError("budget.gpu_hours counts nothing: a trial has no GPU; use core_hours")
+        if asked:
+            sweep.budget.check_countable(asked)
         self._budget, self._price, self._asked = sweep.budget, sweep.price, asked
         self._before, self._estimator, self._clock = plan.spent_seconds, plan.estimator, clock
         self._cells = {spec.cell_id: spec for spec in sweep.cells}

@@ -1,6 +1,6 @@
 """What a sweep may cost, and at what price."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import TypeVar
 
@@ -27,23 +27,34 @@ class Price:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SweepBudget:
+class Limits:
     """When to stop; what is None does not limit. A stage that has begun is still finished."""
 
     hours: float | None = None
     """Of one call of the command."""
     core_hours: float | None = None
-    """Over all stages of the sweep's cells, also those of earlier calls."""
+    """Over all stages of the sweep's or search's cells, also those of earlier calls."""
     gpu_hours: float | None = None
     """Likewise; a quarter of a GPU for an hour counts as a quarter."""
-    money: float | None = None
-    """Likewise, at the price given."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
             amount = getattr(self, field.name)
             if amount is not None and not amount > 0:
                 raise SpecError(f"budget.{field.name} must be above 0, got {amount}")
+
+    def check_countable(self, asked: Mapping[str, float]) -> None:
+        """Refuse a limit of GPU hours for trials that have no GPU."""
+        if self.gpu_hours is not None and not asked.get("GPU"):
+            raise SpecError("budget.gpu_hours counts nothing: a trial has no GPU; use core_hours")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SweepBudget(Limits):
+    """What a sweep may take."""
+
+    money: float | None = None
+    """Over all stages, at the price given."""
 
     def check(self, price: Price) -> None:
         """Refuse a limit in money that nothing costs."""

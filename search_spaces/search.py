@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from oclgrid.search_spaces.budget import Limits
 from oclgrid.search_spaces.catalogue import find_space
 from oclgrid.search_spaces.space import Choice, Float, Int, Point, Range, Space
 from oclgrid.search_spaces.sweep import Resources
@@ -55,25 +56,16 @@ class Around:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Budget:
-    """When to stop; what is None does not limit. A stage that has begun is still finished."""
+class Budget(Limits):
+    """What a search may take."""
 
     trials: int | None = None
     """Points that are finished or pruned, the paper's among them."""
-    hours: float | None = None
-    """Of one call of the command."""
-    core_hours: float | None = None
-    """Over all trials of the study, also those of earlier calls."""
-    gpu_hours: float | None = None
-    """Likewise; a quarter of a GPU for an hour counts as a quarter."""
 
     def __post_init__(self) -> None:
         if self.trials is not None and not 1 <= self.trials <= 100_000:
             raise SpecError(f"budget.trials must lie in [1, 100000], got {self.trials}")
-        for name in ("hours", "core_hours", "gpu_hours"):
-            amount = getattr(self, name)
-            if amount is not None and not amount > 0:
-                raise SpecError(f"budget.{name} must be above 0, got {amount}")
+        Limits.__post_init__(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
