@@ -24,7 +24,10 @@ class NodeType:
     """Nodes that an autoscaler may start."""
 
     resources: Mapping[str, float]
-    """Of one node; empty where nobody can say before it is there, which counts as one trial."""
+    """Of one node; empty where nobody can say before it is there.
+
+    Such a node counts like the best that is there, and for one trial while there is none.
+    """
     most: int
     """How many there may be."""
 
@@ -55,7 +58,10 @@ class Capacity:
         live = sum(fitting(asked, node) for node in self.nodes)
         grown = sum(fitting(asked, node) for node in self.nodes if HEAD in node)
         left = self.most_workers
-        each = [(fitting(asked, t.resources) if t.resources else 1, t.most) for t in self.types]
+        unseen = max([1, *(fitting(asked, node) for node in self.nodes if HEAD not in node)])
+        each = [
+            (fitting(asked, t.resources) if t.resources else unseen, t.most) for t in self.types
+        ]
         for fit, most in sorted(each, reverse=True):
             grown, left = grown + fit * min(left, most), left - min(left, most)
         return max(live, grown)

@@ -69,6 +69,8 @@ def test_nodes_nobody_has_seen_are_given_the_benefit_of_the_doubt() -> None:
     unseen = growing(NodeType(resources={}, most=2), most=2)
     unseen.check({"CPU": 64.0})
     assert unseen.slots({"CPU": 64.0}) == 2
+    one_came = Capacity(nodes=(IDLE_HEAD, {"CPU": 8.0}), types=unseen.types, most_workers=2)
+    assert one_came.slots({"CPU": 1.0}) == 16
 
 
 def test_the_autoscalers_file_is_read_where_ray_up_leaves_it(

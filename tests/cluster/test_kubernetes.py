@@ -209,6 +209,15 @@ def test_pods_are_in_reach_of_the_policies_meant_for_them() -> None:
     assert set(re.findall(r"matchLabels: \{ app: ([\w-]+) \}", text)) == labels
 
 
+def test_datasets_are_fetched_by_a_command_that_exists() -> None:
+    for template in TEMPLATES.values():
+        for container in template["spec"].get("initContainers", []):
+            words = re.search(r"oclgrid (data .*?) \|\|", container["command"][-1])
+            assert words is not None
+            options = _parser().parse_args(words[1].replace("$set", "cifar10").split())
+            assert options.data == container["volumeMounts"][0]["mountPath"]
+
+
 def test_the_tracking_server_is_started_with_options_that_exist() -> None:
     program, *arguments = one("Deployment")["spec"]["template"]["spec"]["containers"][0]["command"]
     options = _parser().parse_args(arguments)
