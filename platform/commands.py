@@ -116,7 +116,7 @@ def plan(options: Any) -> int:
         error = run and (run.error or run.tags.get(ANALYSIS_ERROR, ""))
         note += f": {error}" if error else ""
         print(f"  {plan.state(spec):10} {spec.cell_id}  {spec.title}{note}")
-    for line in cost_lines(sweep, plan.estimate):
+    for line in cost_lines(sweep, plan.estimate, plan.measured_share):
         print(line)
     return DONE
 

@@ -81,18 +81,21 @@ def kind(spec: CellSpec) -> Kind:
     return spec.dataset, spec.method.name
 
 
-def cost_lines(sweep: Sweep, estimate: Estimate) -> Iterator[str]:
-    """Yield what the rest of a sweep will take and cost, and what that rests on."""
+def cost_lines(sweep: Sweep, estimate: Estimate, auto_share: float = 0.0) -> Iterator[str]:
+    """Yield what the rest of a sweep will take and cost, and what that rests on.
+
+    ``auto_share`` is the share of a GPU that auto means, 0 where it was not measured.
+    """
+    share = auto_share if sweep.resources.gpu == "auto" else sweep.resources.gpu
     if estimate.seconds:
         core_hours = estimate.seconds * sweep.resources.cpus / 3600
-        share = 0.0 if sweep.resources.gpu == "auto" else sweep.resources.gpu
         gpu_hours = estimate.seconds * share / 3600
         parts = [f"{_brief(core_hours)} core hours"]
         parts += [f"{_brief(gpu_hours)} GPU hours"] if gpu_hours else []
         if sweep.price != Price():
             parts.append(f"{sweep.price.of(core_hours, gpu_hours):.2f} of money")
         yield f"about {', '.join(parts)}, {estimate.basis}"
-    if sweep.price.gpu_hour and sweep.resources.gpu == "auto":
+    if sweep.price.gpu_hour and sweep.resources.gpu == "auto" and not share:
         yield "without GPUs, as resources.gpu is auto; set it to a share to count them"
     if estimate.unknown:
         yield f"no measured stage yet to estimate {estimate.unknown} cells by"

@@ -78,8 +78,17 @@ class Plan:
     @property
     def auto_share(self) -> float:
         """What auto means for the share of a GPU: enough for each kind of cell still to run."""
+        return auto_share(self._gpu_peaks)
+
+    @property
+    def measured_share(self) -> float:
+        """The same where all of it was measured, else 0."""
+        return self.auto_share if all(self._gpu_peaks) and self._gpu_peaks else 0.0
+
+    @property
+    def _gpu_peaks(self) -> list[float]:
         kinds = {kind(c) for c in self.todo + self.to_analyse}
-        return auto_share(self.estimator.gpu_peak(k) for k in sorted(kinds))
+        return [self.estimator.gpu_peak(k) for k in kinds]
 
     @property
     def estimate(self) -> Estimate:

@@ -143,6 +143,15 @@ def test_a_plan_says_hours_money_and_basis() -> None:
     )
 
 
+def test_a_share_that_auto_means_is_counted_once_it_was_measured() -> None:
+    made = sweep(price={"gpu_hour": 4.0})
+    kinds = {(c.dataset, c.method.name) for c in made.cells}
+    for peak, share, said in ((0.15, 0.2, " GPU hours"), (0.0, 0.0, "without GPUs")):
+        drawn = plan(made, others={k: [StageTime(HOUR, 0.0, peak)] for k in kinds})
+        assert drawn.measured_share == share
+        assert said in " ".join(cost_lines(made, drawn.estimate, drawn.measured_share))
+
+
 def test_the_command_line_goes_before_the_file() -> None:
     budget = amended(
         SweepBudget(hours=1, money=2), ["hours=3", "core_hours=0.5"], option="--budget"
