@@ -232,6 +232,10 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--database", metavar="URL", required=True, help="PostgreSQL or SQLite")
     serve.add_argument("--artifacts", metavar="WHERE", required=True, help="bucket or folder")
 
+    down = add("down", cluster.down, "end what `ray up` began on machines of your own",
+               example="down cluster-local.yaml")  # fmt: skip
+    down.add_argument("file", metavar="FILE", help="as given to `ray up`")
+
     data = add("data", do.data, "say which datasets are here, and how to get one that is not",
                example="data cifar10 --download")  # fmt: skip
     data.add_argument("dataset", metavar="DATASET", nargs="?")

@@ -1,11 +1,14 @@
-"""Commands for whoever runs a cluster: its secrets, and its tracking server."""
+"""Commands for whoever runs a cluster: its secrets, its tracking server, its end."""
 
 import os
+import shlex
+import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from oclgrid.platform.commands import DONE
+from oclgrid.platform.commands import DONE, SOME_FAILED
 from oclgrid.platform.environment import ENVIRONMENT
 
 
@@ -51,3 +54,38 @@ def _artifacts(where: str) -> str:
         return where
     Path(where).mkdir(parents=True, exist_ok=True)
     return Path(where).resolve().as_uri()
+
+
+def down(options: Any) -> int:
+    """End what `ray up` began on machines one has; results stay.
+
+    `ray down` alone stops Ray on the head, and leaves the server there and Ray on the workers.
+    """
+    import yaml
+
+    from oclgrid.trainables.schema import SpecError
+
+    try:
+        config = yaml.safe_load(Path(options.file).read_text(encoding="utf-8"))
+        provider, user = config["provider"], config["auth"]["ssh_user"]
+    except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
+        raise SpecError(f"{options.file} is no cluster file that can be read: {error!r}") from error
+    if provider["type"] != "local":
+        raise SpecError(f"machines of a cloud end with `ray down {options.file}`, all of them")
+    ray = [sys.executable, "-m", "ray.scripts.scripts"]
+    ended = subprocess.run([*ray, "exec", options.file, _end(provider["worker_ips"], user)])
+    last = subprocess.run([*ray, "down", "--yes", options.file])
+    return SOME_FAILED if ended.returncode or last.returncode else DONE
+
+
+def _end(workers: Iterable[str], user: str) -> str:
+    """Return what the head runs; it reaches the workers, which this computer may not."""
+    ssh = "ssh -i ~/ray_bootstrap_key.pem -o BatchMode=yes -o ConnectTimeout=10 -o LogLevel=ERROR"
+    ssh += " -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null"
+    stop = shlex.quote("~/oclgrid/.venv/bin/ray stop --force")
+    each = [
+        f"{{ {ssh} {shlex.quote(f'{user}@{worker}')} {stop} || echo {worker} was not reached; }} &"
+        for worker in workers
+    ]
+    server = "pkill -f '[m]lflow server --app-name basic-auth'"
+    return f"ray stop; {server}; {' '.join(each)} wait"

@@ -13,6 +13,8 @@ import yaml
 from botocore.validate import ParamValidator
 from ray.autoscaler._private.util import prepare_config, validate_config
 
+from oclgrid.platform.cli import main
+
 ROOT = Path(__file__).parent.parent.parent
 SECRET = re.compile(r"(password|secret|token|key)$", re.IGNORECASE)
 
@@ -101,3 +103,16 @@ def test_every_variable_is_at_the_top_and_used(name: str) -> None:
     defined = set(re.findall(r"&(\w+)", top))
     assert defined == set(re.findall(r"\*(\w+)", rest))
     assert "REPLACE-ME" not in rest
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("cluster.yaml", "end with `ray down"), ("Makefile", "no cluster file"), ("none", "none")],
+)
+def test_down_is_for_machines_of_ones_own(
+    name: str, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["down", str(ROOT / name)]) == 2
+    said = capsys.readouterr().err
+    assert reason in said
+    assert len(said.splitlines()) == 1
