@@ -6,6 +6,7 @@ import io
 import logging
 import math
 import re
+import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -106,7 +107,8 @@ class MlflowCellLog:
         """Say that the cell is being worked on, and on what machine."""
         if not self._run().data.params:  # who made the run died before saying what it is
             _patiently(lambda: self._store.describe_cell(self.run_id, self.spec))
-        self._file(Letter(tags=hardware(), status="RUNNING"))
+        tags = {**hardware(), "host": socket.gethostname()}
+        self._file(Letter(tags=tags, status="RUNNING"))
 
     def _file(self, letter: Letter) -> None:
         """Keep a letter; return when it is delivered, or soon if the store is slow or away."""
