@@ -39,7 +39,7 @@ def write_model(predictor: Predictor, folder: Path, *, side: int) -> None:
     from mlflow.models import ModelSignature
     from mlflow.types import Schema, TensorSpec
 
-    data = folder.parent / "predictor.pt"
+    data = folder.parent / "predictor.pt"  # MLflow copies it
     data.write_bytes(dump(predictor))
     images = TensorSpec(np.dtype(np.uint8), (-1, side, side, 3))
     classes = TensorSpec(np.dtype(np.int64), (-1,))
@@ -51,6 +51,7 @@ def write_model(predictor: Predictor, folder: Path, *, side: int) -> None:
         input_example=np.zeros((1, side, side, 3), dtype=np.uint8),
         pip_requirements=["oclgrid", "mlflow", "torch"],
     )
+    data.unlink()
 
 
 def _load_pyfunc(path: str) -> ClassifierModel:

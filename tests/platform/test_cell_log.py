@@ -153,7 +153,8 @@ def test_a_finished_run_holds_what_people_look_for(log: MlflowCellLog, trained: 
     assert run.data.params["method.self_supervised_weight"] == "1.5"
     assert len(json.loads(run.data.params["class_sequence"])) == 10
     names = {f.path for f in Store(log.uri).client.list_artifacts(log.run_id)}
-    assert {"accuracy_matrix.csv", "confusion_matrix.csv", "confusion_matrix.png", "model"} <= names
+    matrices = {"accuracy_matrix.csv", "confusion_matrix.csv", "confusion_matrix.png"}
+    assert names == {*matrices, "checkpoints", "model"}
 
 
 def test_the_model_predicts_like_the_cell_in_process_and_by_command(
