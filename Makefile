@@ -5,11 +5,12 @@ BIN := $(VENV)/bin
 EXTRAS ?= dev
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help install quickstart test check types bench chaos clean
+.PHONY: help install quickstart test test-cluster check types bench chaos clean
 
 help:
 	@echo "make quickstart   install into .venv, run the quickstart sweep, show its table"
 	@echo "make test         install into .venv, run every check and test"
+	@echo "make test-cluster start a cluster with ray up, on hosts of namespaces (root on Debian)"
 	@echo "make check        only the linter and the type checker"
 	@echo "make bench        measure speed as ratios, into benchmarks/latest.json"
 	@echo "make chaos N=20   kill workers, nodes, drivers, servers, ... under a sweep, N times"
@@ -47,7 +48,10 @@ types: $(INSTALLED)
 	MYPYPATH=build/types $(BIN)/mypy -p oclgrid
 
 test: check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not cluster"
+
+test-cluster: $(INSTALLED)
+	$(BIN)/python -m pytest -s -m cluster tests/cluster
 
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks
