@@ -183,6 +183,8 @@ class Cluster:
                     callbacks=[callback, _Quiet()],
                 ),
             )
+            # Of failures the callback tells; Tune would add a traceback of its own.
+            logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 tuner.fit()
