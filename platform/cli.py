@@ -1,7 +1,6 @@
 """The command line: `oclgrid --help` is the map."""
 
 import argparse
-import logging
 import os
 import signal
 import sys
@@ -31,8 +30,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code."""
     prepare()
     options = _parser().parse_args(arguments)
-    if not options.debug:  # why a trial failed is told in a line
-        logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
     from oclgrid.trainables.schema import SpecError
 
