@@ -197,3 +197,13 @@ def test_what_is_said_of_the_search_is_what_its_trials_say() -> None:
         row["trial"] for row in finished if float(row["lambda"]) > 8
     }
     assert {row["steps"] for row in rows if row["state"] == "pruned"} == {"3"}
+
+
+def test_the_chaos_shown_is_the_last_that_was_run() -> None:
+    (shown,) = [text for language, text in blocks() if language == "text"]
+    said = (ROOT / "results" / "chaos.txt").read_text(encoding="utf-8")
+    assert said.endswith(shown)
+    assert re.search(r"^20 rounds, \d+ kills, 0 lost, 0 doubled\n\Z", shown, flags=re.MULTILINE)
+    kinds = Counter(re.findall(r"(\w+)(?: \([^)]*\))?[,;]", said))
+    totals = re.findall(r"(\w+) (\d+)", shown.splitlines()[0])
+    assert {kind: kinds[kind] for kind, _ in totals} == {kind: int(n) for kind, n in totals}
