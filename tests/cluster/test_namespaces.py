@@ -24,7 +24,7 @@ LOG = "/tmp/ray/session_latest/logs"
 CELLS = "cells: {{dataset: digits, memory: {memory}, orders: {orders}, method: {methods}, "
 CELLS += "stream_fraction: 0.05}}\n"
 SWEEPS = {
-    "faults": CELLS.format(memory=20, orders=4, methods="[er, sdaf]"),
+    "faults": CELLS.format(memory=20, orders=2, methods="[er, sdaf]"),
     "on-two": CELLS.format(memory=30, orders=12, methods="er"),
     "on-one": CELLS.format(memory=40, orders=12, methods="er"),
 }
@@ -290,8 +290,8 @@ def test_no_secret_is_in_a_file_a_log_a_command_line_or_the_store(cluster: Clust
     assert not any(secret in stored for secret in secrets)
 
 
-def test_one_worker_takes_longer_than_two(cluster: Cluster) -> None:
-    """How much longer is printed, not judged: other work on this machine has a say in it."""
+def test_a_sweep_runs_on_the_worker_that_is_left(cluster: Cluster) -> None:
+    """How much longer it takes is printed, not judged: other work of this machine has a say."""
     with cluster.timed("12 cells on one worker, from submit to table"):
         cluster.submit("on-one", "--follow")
     cells = cluster.cells("on-one")
