@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 
 ADDRESS = "http://127.0.0.1:8265"
 CLUSTER = HOME / "cluster-local.yaml"
-LOG = "/tmp/ray/session_latest/logs"
+LOG = str(Path("/tmp", "ray", "session_latest", "logs"))
 CELLS = "cells: {{dataset: digits, memory: {memory}, orders: {orders}, method: {methods}, "
 CELLS += "stream_fraction: {fraction}}}\n"
 SWEEPS = {
