@@ -25,8 +25,8 @@ CELLS = "cells: {{dataset: digits, memory: {memory}, orders: {orders}, method: {
 CELLS += "stream_fraction: {fraction}}}\n"
 SWEEPS = {
     "faults": CELLS.format(memory=20, orders=2, methods="[er, sdaf]", fraction=0.05),
-    "on-two": CELLS.format(memory=30, orders=12, methods="er", fraction=0.1),
-    "on-one": CELLS.format(memory=40, orders=12, methods="er", fraction=0.1),
+    "on-two": CELLS.format(memory=30, orders=12, methods="er", fraction=0.5),
+    "on-one": CELLS.format(memory=40, orders=12, methods="er", fraction=0.5),
 }
 WAIT_SECONDS = 600
 OPEN = {

@@ -2,11 +2,13 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +96,8 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(60)
+        with suppress(ProcessLookupError):  # the provider leaves the log monitors of its nodes
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def run(sweep: Path, *options: str) -> tuple[int, str]:
