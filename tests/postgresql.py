@@ -7,6 +7,8 @@ import socket
 import subprocess
 from pathlib import Path
 
+import psycopg
+
 
 class PostgreSql:
     """A database server of Debian's package, on a loopback port, with a password."""
@@ -40,6 +42,25 @@ class PostgreSql:
 
     def __exit__(self, *_: object) -> None:
         self.run("pg_ctl", "stop", f"--pgdata={self._data}", "--mode=fast", "--timeout=300")
+
+    def create(self, name: str) -> str:
+        """Make a database; return its address."""
+        self._sql(f"CREATE DATABASE {name}")
+        return self.uri.removesuffix("/postgres") + f"/{name}"
+
+    def set_read_only(self, name: str, state: str) -> None:
+        """Let a database take changes or not ("off", "on"), also over connections there are."""
+        self._sql(f"ALTER DATABASE {name} SET default_transaction_read_only = {state}")
+        self.cut_off(name)
+
+    def cut_off(self, name: str) -> int:
+        """End all connections to a database; return how many there were."""
+        others = f"FROM pg_stat_activity WHERE datname = '{name}'"
+        return self._sql(f"SELECT pg_terminate_backend(pid) {others}")
+
+    def _sql(self, text: str) -> int:
+        with psycopg.connect(self.uri, autocommit=True) as connection:
+            return connection.execute(text.encode()).rowcount
 
     def run(self, program: str, *arguments: str) -> None:
         """Run one of PostgreSQL's programs."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from mlflow import MlflowClient
 
-from tests.chaos.site import marked, until
+from tests.chaos.site import ours, until
 
 CELLS, STAGES = 4, 5
 FIRST_STEP = {"E": 1, "A": 1, "F": 2, "beta": 1, "stage": 1, "train_seconds": 1}
@@ -65,7 +65,7 @@ def wait_for_no_orphans() -> None:
     """Return once no process of an ended command is left on the cluster."""
 
     def is_clean() -> bool:
-        lines = marked().values()
+        lines = ours().values()
         return all(OF_RAY.match(line) for line in lines if line.startswith("ray::"))
 
     until(is_clean, "the end of all workers")

@@ -12,11 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psycopg
-
 from oclgrid.platform.server import EmbeddedServer
 from tests.chaos.hook.sitecustomize import ARMED, LINES
 from tests.postgresql import PostgreSql
+from tests.processes import marked
 
 KINDS = ("worker", "node", "driver", "server", "connection", "line")
 DEADLINE_SECONDS = 900.0
@@ -88,9 +87,7 @@ class Site:
     def __init__(self, folder: Path, sweep: Path, nodes: Nodes, database: PostgreSql) -> None:
         self._folder, self._sweep, self._nodes, self._database = folder, sweep, nodes, database
         self._name = f"round_{folder.name}"
-        self._sql(f"CREATE DATABASE {self._name}")
-        uri = database.uri.removesuffix("/postgres") + f"/{self._name}"
-        self._server = EmbeddedServer(folder, database=uri)
+        self._server = EmbeddedServer(folder, database=database.create(self._name))
         self._server.start()
         self._server.wait()
         self._command: subprocess.Popen[bytes] | None = None
@@ -141,7 +138,7 @@ class Site:
         return strikes[kind](rng)
 
     def _kill_worker(self, rng: random.Random) -> str:
-        workers = sorted(pid for pid, line in marked().items() if "Trainable.train" in line)
+        workers = sorted(pid for pid, line in ours().items() if "Trainable.train" in line)
         if not workers:
             return ""
         os.kill(rng.choice(workers), signal.SIGKILL)
@@ -164,7 +161,7 @@ class Site:
         """Kill all processes of the server but its guard, which starts it again."""
         del rng
         port = f"--port {self._server.port}"
-        pids = [p for p, line in marked().items() if port in line and "platform.server" not in line]
+        pids = [p for p, line in ours().items() if port in line and "platform.server" not in line]
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -173,14 +170,7 @@ class Site:
     def _kill_connections(self, rng: random.Random) -> str:
         """Cut off the tracking server from its database; it may connect again."""
         del rng
-        ended = self._sql(
-            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{self._name}'"
-        )
-        return "connection" if ended else ""
-
-    def _sql(self, text: str) -> int:
-        with psycopg.connect(self._database.uri, autocommit=True) as connection:
-            return connection.execute(text.encode()).rowcount
+        return "connection" if self._database.cut_off(self._name) else ""
 
     def _kill_at_line(self, rng: random.Random) -> str:
         """Let the next process die that reaches a line; if it is the command, submit it again."""
@@ -202,18 +192,6 @@ class Site:
         self._server.stop()
 
 
-def marked() -> dict[int, str]:
+def ours() -> dict[int, str]:
     """Return the command line of every process that comes from here, ourselves left out."""
-    mark = f"{MARK}={os.environ[MARK]}".encode()
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
-            continue
-        try:
-            environment = (entry / "environ").read_bytes().split(b"\0")
-            state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
-            if mark in environment and state != "Z":
-                found[int(entry.name)] = (entry / "cmdline").read_text().replace("\0", " ")
-        except OSError:  # it ended while we looked
-            continue
-    return found
+    return marked(f"{MARK}={os.environ[MARK]}")

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import marked
+
 DEADLINE_SECONDS = 300
 
 
@@ -49,18 +51,7 @@ class Command:
 
     def alive(self) -> dict[int, str]:
         """Return the command line of every process that inherited our mark and still runs."""
-        found = {}
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit():
-                continue
-            try:
-                environment = (entry / "environ").read_bytes().split(b"\0")
-                state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
-                if self.mark.encode() in environment and state != "Z":
-                    found[int(entry.name)] = (entry / "cmdline").read_text().replace("\0", " ")
-            except OSError:  # it ended while we looked
-                continue
-        return found
+        return marked(self.mark)
 
     def assert_nothing_left(self) -> None:
         # After SIGKILL of the driver Ray's agents notice within a minute or so.

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import psycopg
 import pytest
 import requests
 
@@ -110,17 +109,9 @@ def _command_line(entry: Path) -> str:
 @contextmanager
 def read_only(postgresql: PostgreSql, name: str) -> Iterator[None]:
     """Let the database take no changes, as while it is moved or is a standby."""
-    with psycopg.connect(postgresql.uri, autocommit=True) as admin:
-
-        def set_to(state: str) -> None:
-            admin.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = {state}")
-            admin.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name]
-            )
-
-        set_to("on")
-        yield
-        set_to("off")
+    postgresql.set_read_only(name, "on")
+    yield
+    postgresql.set_read_only(name, "off")
 
 
 @pytest.fixture(scope="module")
@@ -197,9 +188,7 @@ def test_a_full_disk_of_the_store_only_delays(cell: Cell, server: EmbeddedServer
 
 def test_a_read_only_store_only_delays(cell: Cell, postgresql: PostgreSql, tmp_path: Path) -> None:
     name = "read_only"
-    with psycopg.connect(postgresql.uri, autocommit=True) as admin:
-        admin.execute(f"CREATE DATABASE {name}")
-    uri = postgresql.uri.removesuffix("/postgres") + f"/{name}"
+    uri = postgresql.create(name)
     with EmbeddedServer(tmp_path / "artifacts", database=uri) as server:
         server.wait()
         told = "the store did not take it"
