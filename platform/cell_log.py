@@ -96,6 +96,8 @@ class MlflowCellLog:
         if why := self._outbox.wait(PATIENCE_SECONDS):
             raise TransientError(why)
         run = self._run()
+        if not run.data.params:  # who made the run died before saying what it is
+            _patiently(lambda: self._store.describe_cell(self.run_id, self.spec))
         tags = run.data.tags.items()
         done = {k.removeprefix(ANALYSIS): v for k, v in tags if k.startswith(ANALYSIS)}
         return Filed(run.info.status == "FINISHED", done)
@@ -105,8 +107,6 @@ class MlflowCellLog:
 
     def begin(self) -> None:
         """Say that the cell is being worked on, and on what machine."""
-        if not self._run().data.params:  # who made the run died before saying what it is
-            _patiently(lambda: self._store.describe_cell(self.run_id, self.spec))
         tags = {**hardware(), "host": socket.gethostname()}
         self._file(Letter(tags=tags, status="RUNNING"))
 

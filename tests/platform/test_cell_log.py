@@ -175,6 +175,15 @@ def test_the_model_predicts_like_the_cell_in_process_and_by_command(
     assert json.loads(answer.read_text())["predictions"] == expected
 
 
+def test_a_run_whose_maker_died_before_describing_it_is_described(
+    server_uri: str, trained: Cell
+) -> None:
+    store = Store(server_uri)
+    run_id = store.create("cut short", {"kind": "cell", "cell_id": trained.spec.cell_id})
+    MlflowCellLog(server_uri, run_id, trained.spec).filed()
+    assert store.client.get_run(run_id).data.params["stream_fraction"] == "0.08"
+
+
 def test_a_failed_run_holds_the_reason_and_the_traceback(log: MlflowCellLog) -> None:
     log.fail("DivergedError: the loss was nan", "Traceback ...")
     run = Store(log.uri).client.get_run(log.run_id)
