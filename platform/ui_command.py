@@ -26,16 +26,16 @@ def ui(options: Any) -> int:
         raise SpecError(f"--port must lie in [1, 65535], got {options.port}")
     if not location.exists:
         raise SpecError(f"there is no store in {location.folder}; `oclgrid run` makes one")
-    with location.serving(port=options.port) as server:
-        assert server is not None
-        print("starting the MLflow UI ...", file=sys.stderr)
-        server.wait()
-        print(f"MLflow UI: {server.uri} (Ctrl-C to stop)", flush=True)
-        _print_links(location, server.uri, sweep)
-        try:
+    try:
+        with location.serving(port=options.port) as server:
+            assert server is not None
+            print("starting the MLflow UI ...", file=sys.stderr)
+            server.wait()
+            print(f"MLflow UI: {server.uri} (Ctrl-C to stop)", flush=True)
+            _print_links(location, server.uri, sweep)
             signal.pause()
-        except KeyboardInterrupt:
-            print("stopped", file=sys.stderr)
+    except KeyboardInterrupt:  # also while the links are read
+        print("stopped", file=sys.stderr)
     return DONE
 
 

@@ -130,21 +130,20 @@ def test_the_ui_serves_the_runs_until_it_is_stopped(folder: Path) -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     assert "oclgrid ui quickstart" in commands()
-    ui = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "oclgrid.platform.cli", "ui", "my-first.yaml", "--port", str(port)],
         cwd=folder,
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
-    )
-    assert ui.stdout is not None
-    line = ui.stdout.readline()
-    assert f"http://127.0.0.1:{port}" in line
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/") as page:
-        assert b"<title>MLflow</title>" in page.read()
-    os.kill(ui.pid, signal.SIGINT)
-    assert ui.wait(timeout=60) == 0
-    ui.stdout.close()
+    ) as ui:
+        assert ui.stdout is not None
+        line = ui.stdout.readline()
+        assert f"http://127.0.0.1:{port}" in line
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/") as page:
+            assert b"<title>MLflow</title>" in page.read()
+        os.kill(ui.pid, signal.SIGINT)
+        assert ui.wait(timeout=60) == 0
 
 
 def test_listings_name_what_there_is(tmp_path: Path) -> None:
