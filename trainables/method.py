@@ -15,10 +15,10 @@ from oclgrid.trainables.predictor import (
     SoftmaxPredictor,
     evaluating,
     fit_centres,
+    rotated_features,
 )
 from oclgrid.trainables.spec import CellSpec, MethodConfig
 from oclgrid.trainables.stream import Batch, Stream
-from oclgrid.trainables.views import rotations
 
 C = TypeVar("C", bound=MethodConfig)
 
@@ -186,8 +186,7 @@ class Method(ABC, Generic[C]):
         k = self.rotation_count
         parts = [torch.empty(0, k, self.features_out, device=self.device)]
         for chunk in self.memory.indices[: self.memory.filled].split(250):
-            images = rotations(self.stream.fetch(chunk).images, k)
-            parts.append(backbone(images).unflatten(0, (-1, k)))
+            parts.append(rotated_features(backbone, self.stream.fetch(chunk).images, k))
         return torch.cat(parts)
 
     def state(self) -> dict[str, Any]:

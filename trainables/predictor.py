@@ -15,6 +15,8 @@ from oclgrid.trainables.network import Backbone, DualBackbone, Features
 from oclgrid.trainables.views import rotations
 
 FORMAT = 1
+PIXELS_AT_ONCE = 100 * 32 * 32
+"""What a CPU evaluates in one go: maps that stay in its caches take two thirds of the time."""
 
 
 @contextmanager
@@ -29,6 +31,14 @@ def evaluating(*modules: nn.Module) -> Iterator[None]:
     finally:
         for m, mode in zip(modules, modes, strict=True):
             m.train(mode)
+
+
+def rotated_features(backbone: Features, images: Tensor, k: int) -> Tensor:
+    """Return N x K x D features of K rotations of the images; call it only while evaluating."""
+    pixels = k * images.shape[2] * images.shape[3]
+    at_once = max(1, PIXELS_AT_ONCE // pixels) if images.device.type == "cpu" else len(images)
+    parts: list[Tensor] = [backbone(rotations(chunk, k)) for chunk in images.split(at_once)]
+    return torch.cat(parts).unflatten(0, (-1, k))
 
 
 class Predictor(nn.Module):
@@ -48,9 +58,7 @@ class Predictor(nn.Module):
 
     def features(self, images: Tensor) -> Tensor:
         """Return N x K x D features of all rotations of the images."""
-        k = self.rotation_count
-        features: Tensor = self.backbone(rotations(images, k))
-        return features.view(-1, k, features.shape[1])
+        return rotated_features(self.backbone, images, self.rotation_count)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the arrival rank of the class of each image."""
