@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 EXTRAS ?= dev
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help install quickstart test test-cluster check types bench chaos clean
+.PHONY: help install quickstart test test-cluster check types bench bench-compare chaos clean
 
 help:
 	@echo "make quickstart   install into .venv, run the quickstart sweep, show its table"
@@ -13,6 +13,7 @@ help:
 	@echo "make test-cluster start a cluster with ray up, on hosts of namespaces (root on Debian)"
 	@echo "make check        only the linter and the type checker"
 	@echo "make bench        measure speed as ratios, into benchmarks/latest.json"
+	@echo "make bench-compare OLD=a.json NEW=b.json  what has become faster or slower between two results"
 	@echo "make chaos N=20   kill workers, nodes, drivers, servers, ... under a sweep, N times"
 	@echo "make clean        remove .venv and what the checks left (keeps oclgrid-store)"
 
@@ -53,8 +54,14 @@ test: check
 test-cluster: $(INSTALLED)
 	$(BIN)/python -m pytest -s -m cluster tests/cluster
 
+# Single ones by name: make bench NAMES="step views"
 bench: $(INSTALLED)
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks $(NAMES)
+
+# make bench-compare OLD=before.json NEW=benchmarks/latest.json
+NEW ?= benchmarks/latest.json
+bench-compare: $(INSTALLED)
+	$(BIN)/python -m benchmarks.compare $(OLD) $(NEW)
 
 N ?= 20
 chaos: $(INSTALLED)

@@ -2,47 +2,64 @@
 
 import argparse
 import json
-import platform
 import sys
 from pathlib import Path
 
-import torch
-
-from benchmarks import driver, methods, overhead, planning, reading, step
-from benchmarks.measure import Entry
+from benchmarks import (
+    compiled,
+    driver,
+    evaluation,
+    files,
+    growth,
+    memory,
+    methods,
+    planning,
+    reading,
+    step,
+    sweep,
+    views,
+)
+from benchmarks.measure import Entry, table
+from oclgrid.platform.environment import prepare
+from oclgrid.platform.provenance import hardware, provenance
 
 SUITES = {
     "step": step.measure,
     "methods": methods.measure,
-    "overhead": overhead.measure,
+    "compiled": compiled.measure,
+    "views": views.measure,
+    "evaluation": evaluation.measure,
+    "files": files.measure,
+    "memory": memory.measure,
+    "growth": growth.measure,
+    "sweep": sweep.measure,
+    "driver": driver.measure,
     "reading": reading.measure,
     "planning": planning.measure,
-    "driver": driver.measure,
 }
 LATEST = Path(__file__).parent / "latest.json"
 
 
 def main() -> int:
-    """Run the chosen suites, print a table, write the entries as JSON."""
+    """Run the chosen suites, print a table, write machine, versions and entries as JSON."""
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SUITES)}")
-    names = parser.parse_args().names or list(SUITES)
-    if unknown := set(names) - set(SUITES):
+    parser.add_argument("--json", type=Path, default=LATEST, help="where to write the result")
+    options = parser.parse_args()
+    if unknown := set(options.names) - set(SUITES):
         print(
             f"benchmarks: unknown {', '.join(unknown)}; known: {', '.join(SUITES)}", file=sys.stderr
         )
         return 2
-    print(f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}")
+    prepare()
     entries: list[Entry] = []
-    for name in names:
+    machine = hardware() | provenance()
+    for name in options.names or SUITES:
         print(f"measuring {name} ...", file=sys.stderr)
         entries += SUITES[name]()
-    width = max(len(e.name) for e in entries)
-    print(f"{'name':{width}}  ratio  spread  against")
-    for e in entries:
-        more = "".join(f"; {k} {v:g}" for k, v in e.figures.items())
-        print(f"{e.name:{width}}  {e.ratio:5.2f}  {e.spread:6.2f}  {e.against}{more}")
-    LATEST.write_text(json.dumps([e.plain() for e in entries], indent=1) + "\n")
+        result = {"machine": machine, "entries": [e.plain() for e in entries]}
+        options.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(table(result))
     return 0
 
 

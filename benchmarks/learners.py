@@ -1,5 +1,6 @@
 """Methods in the middle of a run, on images like CIFAR-10's, ready for the next incoming batch."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,41 +17,44 @@ MEMORY = 500
 LAST_STAGE = 4
 
 
-def learner(name: str) -> Method[Any]:
+def learner(name: str, *, side: int = 32, classes: int = 10, memory: int = MEMORY) -> Method[Any]:
     """Return a method at the start of the last stage, its memory full of all classes."""
-    info, random = DATASETS["cifar10"], np.random.default_rng(0)
+    info = replace(DATASETS["cifar10"], side=side, classes=classes)
+    random = np.random.default_rng(0)
 
     def images(count: int) -> Images:
-        pixels = random.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
-        return Images(pixels, np.arange(count) % 10)
+        pixels = random.integers(0, 256, (count, side, side, 3), dtype=np.uint8)
+        return Images(pixels, np.arange(count) % classes)
 
     entry = find(name)
     config: Any = entry.config
     spec = CellSpec(
         dataset="cifar10",
         data_digest="random",
-        memory_size=MEMORY,
+        memory_size=memory,
         class_order=0,
         seed=0,
         method=config(**config.for_dataset("cifar10")),
     )
-    stream = Stream(spec, info, Splits(images(2000), images(100)), device=torch.device("cpu"))
+    stream = Stream(
+        spec, info, Splits(images(max(2000, memory)), images(100)), device=torch.device("cpu")
+    )
     made = entry.learner(spec, info, stream, device=torch.device("cpu"))
     made.begin_stage(LAST_STAGE - 1)
-    _fill(made)
+    _fill(made, memory)
     made.end_stage()
     made.begin_stage(LAST_STAGE)
     return made
 
 
-def _fill(method: Method[Any]) -> None:
+def _fill(method: Method[Any], memory: int) -> None:
     """Put exemplars of every class into the memory, as if the stream had gone by."""
-    exemplars = torch.arange(MEMORY)
+    exemplars = torch.arange(memory)
     labels = method.stream.fetch(exemplars).labels
     state = method.state()
-    state["memory"] = {"indices": exemplars, "labels": labels, "seen": 4 * MEMORY}
+    state["memory"] = {"indices": exemplars, "labels": labels, "seen": 4 * memory}
     if "scores" in state:  # GSS: what its exemplars scored when they came
-        state["scores"] = torch.linspace(-1, 1, MEMORY)
+        state["scores"] = torch.linspace(-1, 1, memory)
     method.load(state)
 
 

@@ -18,6 +18,8 @@ class Entry:
     """Difference of the upper and the lower quartile of the ratio over the repeats."""
     figures: dict[str, float] = field(default_factory=dict)
     """What else was measured."""
+    is_gain: bool = False
+    """Whether more is better; most entries say what something costs."""
 
     def plain(self) -> dict[str, Any]:
         """Return the entry for JSON."""
@@ -38,8 +40,28 @@ def interleaved(calls: list[Callable[[], object]], repeats: int) -> list[list[fl
 
 
 def entry(
-    name: str, ratios: list[float], against: str, *, figures: dict[str, float] | None = None
+    name: str,
+    ratios: list[float],
+    against: str,
+    *,
+    figures: dict[str, float] | None = None,
+    is_gain: bool = True,
 ) -> Entry:
     """Return the median of the ratios, with their spread."""
     low, middle, high = statistics.quantiles(ratios, n=4)
-    return Entry(name, middle, against, high - low, figures or {})
+    return Entry(name, middle, against, high - low, figures or {}, is_gain)
+
+
+def middle(times: list[float]) -> float:
+    """Return the median in milliseconds, to three digits."""
+    return float(f"{1000 * statistics.median(times):.3g}")
+
+
+def table(result: dict[str, Any]) -> str:
+    """Return a whole result as a Markdown table."""
+    lines = ["| what | ratio | spread | against | measured |", "|---|---:|---:|---|---|"]
+    for e in result["entries"]:
+        figures = ", ".join(f"{k} {v:g}" for k, v in e["figures"].items())
+        cells = (e["name"], f"{e['ratio']:.2f}", f"{e['spread']:.2f}", e["against"], figures)
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)

@@ -51,9 +51,9 @@ def slowly(name: str) -> AbstractContextManager[Any]:
     stack, about = ExitStack(), TWINS.get(name, "")
     module = f"{METHODS}.{'scr' if name == 'scl' else name}"
     if VIEWS in about:
-        stack.enter_context(patch(f"{module}.view", _view))
+        stack.enter_context(patch(f"{module}.view", one_by_one))
     if name == "scl":
-        stack.enter_context(patch(f"{METHODS}.scl.view", _view))
+        stack.enter_context(patch(f"{METHODS}.scl.view", one_by_one))
     if COPY in about:
         stack.enter_context(patch(f"{module}.after_step", _after_step))
     if name == "gss":
@@ -64,9 +64,10 @@ def slowly(name: str) -> AbstractContextManager[Any]:
     return stack
 
 
-def _view(
+def one_by_one(
     series: ViewSeries, images: Tensor, generator: torch.Generator, *, shared: bool = False
 ) -> Tensor:
+    """Return one fresh view of each image, as torchvision makes them."""
     del generator  # torchvision draws from the global one
     colours = (series.brightness, series.contrast, series.saturation, series.hue)
     transform = v2.Compose(

@@ -1,12 +1,13 @@
-"""A whole SDAF training step against a plain one and against the machine's matrix product."""
+"""A training step of SDAF, SCR and ER against a plain one and the machine's matrix product."""
 
 import torch
 from torch import Tensor
 
 from benchmarks.learners import LAST_STAGE, learner, take
-from benchmarks.measure import Entry, entry, interleaved
+from benchmarks.measure import Entry, entry, interleaved, middle
 from benchmarks.plain import made_plain
 
+METHODS = ("sdaf", "scr", "er")
 REPEATS = 15
 GEMM_SIDE = 1536
 MULTIPLY_ADDS = 54.6e6
@@ -16,7 +17,11 @@ MULTIPLY_ADDS = 54.6e6
 def measure() -> list[Entry]:
     """Return the ratios; one thread, images like CIFAR-10's."""
     torch.set_num_threads(1)
-    fast, plain = learner("sdaf"), made_plain(learner("sdaf"))
+    return [e for name in METHODS for e in _measured(name)]
+
+
+def _measured(name: str) -> list[Entry]:
+    fast, plain = learner(name), made_plain(learner(name))
     incoming = next(fast.stream.batches(LAST_STAGE))
     same = plain.stream.fetch(incoming.indices)
     left = torch.randn(GEMM_SIDE, GEMM_SIDE)
@@ -31,13 +36,19 @@ def measure() -> list[Entry]:
         return left @ left
 
     fast_times, plain_times, gemm_times = interleaved([fast_step, plain_step, gemm], REPEATS)
-    step_flop = 160 * 3 * 2 * MULTIPLY_ADDS
+    images = fast.trained_images / (REPEATS + 1)
+    step_flop = images * 3 * 2 * MULTIPLY_ADDS
     gemm_flop = 2 * GEMM_SIDE**3
     pairs = list(zip(fast_times, plain_times, gemm_times, strict=True))
     return [
-        entry("SDAF step, images/s", [p / f for f, p, _ in pairs], "the same step in NCHW"),
         entry(
-            "SDAF step, FLOP/s",
+            f"{name} step, images/s",
+            [p / f for f, p, _ in pairs],
+            "the same step in NCHW",
+            figures={"ms/image": middle([t / images for t in fast_times])},
+        ),
+        entry(
+            f"{name} step, FLOP/s",
             [(step_flop / f) / (gemm_flop / g) for f, _, g in pairs],
             "sgemm on one core",
         ),

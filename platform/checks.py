@@ -1,6 +1,5 @@
 """What is refused before anything starts: data, machines and clusters that could never do."""
 
-import os
 import socket
 from collections.abc import Iterable
 from pathlib import Path
@@ -27,9 +26,8 @@ def check_data(cells: Iterable[CellSpec], root: Path, analyses: Iterable[Analysi
         decoded.load(OUTLIERS[name], root)
 
 
-def check_machine(resources: Resources, slots: int | None) -> None:
+def check_machine(resources: Resources, cpus: int) -> None:
     """Refuse what this machine could never give to a trial."""
-    cpus = slots or os.cpu_count() or 1
     if resources.cpus > cpus:
         raise SpecError(
             f"resources.cpus asks for {resources.cpus} but {cpus} can be used here; lower it"

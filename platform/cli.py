@@ -17,6 +17,8 @@ from oclgrid.platform.commands import BAD_INPUT, DONE, INTERRUPTED, SOME_FAILED
 from oclgrid.platform.environment import prepare
 from oclgrid.platform.results import NUMBERS, RULE
 
+_SLOTS = "CPUs to use on this machine (default: all that memory allows)"
+
 
 class _Parser(argparse.ArgumentParser):
     """Errors are one line on standard error."""
@@ -121,7 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     run = add("run", do.run, "run every cell that has no result yet, then print the table",
               example="run quickstart")  # fmt: skip
     run.add_argument("sweep", metavar="SWEEP")
-    run.add_argument("--slots", type=int, help="CPUs to use on this machine (default: all)")
+    run.add_argument("--slots", type=int, help=_SLOTS)
     run.add_argument("--address", help="of a running Ray cluster (default: Ray on this machine)")
     add_budget(run)
     add_store(run)
@@ -177,7 +179,7 @@ def _parser() -> argparse.ArgumentParser:
     tune.add_argument("--study-storage", metavar="WHERE",
                       help="database URL or journal file of the study "
                       "(default: $OCLGRID_STUDY, or optuna.db in the store's folder)")  # fmt: skip
-    tune.add_argument("--slots", type=int, help="CPUs to use on this machine (default: all)")
+    tune.add_argument("--slots", type=int, help=_SLOTS)
     tune.add_argument("--address", help="of a running Ray cluster (default: Ray on this machine)")
     add_store(tune)
     add_data(tune)
@@ -193,7 +195,7 @@ def _parser() -> argparse.ArgumentParser:
                  example="submit quickstart --follow")  # fmt: skip
     submit.add_argument("work", metavar="SWEEP|SEARCH")
     submit.add_argument("--follow", action="store_true", help="print what it says until it ends")
-    submit.add_argument("--slots", type=int, help="CPUs to use on this machine (default: all)")
+    submit.add_argument("--slots", type=int, help=_SLOTS)
     add_jobs(submit)
     add_data(submit)
 

@@ -23,6 +23,7 @@ from oclgrid.platform.board import Board
 from oclgrid.platform.capacity import Capacity, autoscaled
 from oclgrid.platform.environment import ENVIRONMENT
 from oclgrid.platform.gpu_share import UNMEASURED
+from oclgrid.platform.machine import usable_cpus
 from oclgrid.platform.oversight import Heed, InOrder, Overseer, why_failed
 from oclgrid.platform.results import INTERRUPTED
 from oclgrid.platform.stopping import Stop
@@ -65,7 +66,7 @@ class Cluster:
     ) -> None:
         self.stop, self._say, self._is_joined = stop or Stop(), say, address is not None
         if address is None:
-            _start(cpus or os.cpu_count() or 1, say)
+            _start(cpus or usable_cpus(), say)
         else:
             ray.init(
                 address=address,

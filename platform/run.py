@@ -59,7 +59,7 @@ def run_sweep(
     if plan.is_filed:
         display.say(f"all {len(sweep.cells)} cells of {sweep.name} are finished")
         return Outcome(rows=table.rows(sweep.cells, plan.found))
-    place.check(sweep.resources, sweep.cells, display, sweep.analyses)
+    place = place.checked(sweep.resources, sweep.cells, display, sweep.analyses)
     sweep = on_data(sweep, place.data)
     with place.location.claimed():
         plan = make_plan(sweep, place.location)  # again: someone else may just have ended it

@@ -45,7 +45,7 @@ def run_search(
         display: Who is told.
         address: Where the study is kept.
     """
-    place.check(search.resources, [search.around], display)
+    place = place.checked(search.resources, [search.around], display)
     search = on_data(search, place.data)
     with place.location.claimed():
         with display.phase("opening the study"):

@@ -1,8 +1,8 @@
 """What sweeps and searches run in: a store with its server, and Ray, while a command lasts."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,9 +10,11 @@ from oclgrid.platform.data import telling
 from oclgrid.platform.display import Display
 from oclgrid.platform.gpu_share import UNMEASURED
 from oclgrid.platform.location import Location
+from oclgrid.platform.machine import cpus_for, free_mb, trial_mb, usable_cpus
 from oclgrid.platform.stopping import Stop
 from oclgrid.search_spaces.sweep import Resources
 from oclgrid.trainables.analysis import Analysis
+from oclgrid.trainables.datasets import dataset
 from oclgrid.trainables.spec import CellSpec
 
 if TYPE_CHECKING:
@@ -29,25 +31,40 @@ class Surroundings:
     address: str | None = None
     """Of a Ray cluster; None starts Ray on this machine."""
     slots: int | None = None
-    """CPUs to use on this machine; None means all."""
+    """CPUs to use on this machine; None until ``checked`` has chosen."""
 
-    def check(
+    def checked(
         self,
         resources: Resources,
-        cells: Iterable[CellSpec],
+        cells: Sequence[CellSpec],
         display: Display,
         analyses: Iterable[Analysis] = (),
-    ) -> None:
-        """Refuse what could never run here; decode the data where that was not done yet."""
+    ) -> "Surroundings":
+        """Refuse what could never run here, decode the data, and choose how many CPUs to use."""
         # Here, as it takes PyTorch: where nothing is left to run, nobody waits for it.
         from oclgrid.platform.checks import check_address, check_data, check_machine
 
+        slots = self.slots
         if self.address is None:
-            check_machine(resources, self.slots)
+            check_machine(resources, slots or usable_cpus())
+            slots = slots or _chosen(resources, cells, display)
         else:
             check_address(self.address)
         with display.phase("checking the data"), telling(display.say):
             check_data(cells, self.data, analyses)
+        return replace(self, slots=slots)
+
+
+def _chosen(resources: Resources, cells: Sequence[CellSpec], display: Display) -> int:
+    """Return how many CPUs to use: all, unless memory is short."""
+    side, cpus, free = max(dataset(c.dataset).side for c in cells), usable_cpus(), free_mb()
+    chosen = cpus_for(side, threads=resources.cpus, cpus=cpus, free=free)
+    if chosen < cpus:
+        display.say(
+            f"using {chosen} of {cpus} CPUs: a trial holds about {trial_mb(side) / 1000:.1f} GB "
+            f"and {free / 1000:.1f} GB are free; --slots overrides this"
+        )
+    return chosen
 
 
 class Session(NamedTuple):

@@ -37,8 +37,8 @@ def rotated_features(backbone: Features, images: Tensor, k: int) -> Tensor:
     """Return N x K x D features of K rotations of the images; call it only while evaluating."""
     pixels = k * images.shape[2] * images.shape[3]
     at_once = max(1, PIXELS_AT_ONCE // pixels) if images.device.type == "cpu" else len(images)
-    parts: list[Tensor] = [backbone(rotations(chunk, k)) for chunk in images.split(at_once)]
-    return torch.cat(parts).unflatten(0, (-1, k))
+    features = torch.cat([backbone(rotations(chunk, k)) for chunk in images.split(at_once)])
+    return features.view(-1, k, features.shape[1])
 
 
 class Predictor(nn.Module):
