@@ -58,7 +58,8 @@ class Method(ABC, Generic[C]):
         """Other values worth watching during a stage."""
 
     def _backbone_options(self) -> dict[str, Any]:
-        options: dict[str, Any] = {"pool": self.config.feature_pool}
+        config = self.config
+        options: dict[str, Any] = {"pool": config.feature_pool, "precision": config.precision}
         if self.config.normalise_inputs:
             options |= {"mean": self.info.mean, "std": self.info.std}
         return options

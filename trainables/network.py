@@ -46,6 +46,7 @@ class Backbone(nn.Module):
         pool: str = "global",
         mean: tuple[float, ...] = (0.0, 0.0, 0.0),
         std: tuple[float, ...] = (1.0, 1.0, 1.0),
+        precision: str = "float32",
     ) -> None:
         """Build it with PyTorch's default initialisation.
 
@@ -53,9 +54,11 @@ class Backbone(nn.Module):
             pool: "global" averages each map; "grid" averages windows of 4x4, as the reference.
             mean: Subtracted from each channel of the input.
             std: Divides each channel of the input.
+            precision: "bfloat16" computes maps with half as many bits; weights and features
+                keep all of theirs.
         """
         super().__init__()
-        self.pool = pool
+        self.pool, self.precision = pool, precision
         self.register_buffer("mean", torch.tensor(mean).view(3, 1, 1))
         self.register_buffer("std", torch.tensor(std).view(3, 1, 1))
         self.is_standardised = (*mean, *std) != (0.0, 0.0, 0.0, 1.0, 1.0, 1.0)
@@ -70,10 +73,16 @@ class Backbone(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return N x D features of N x 3 x H x W images in [0, 1]."""
-        last = self.maps(self.standardised(x))[-1]
+        with self.computing(x):
+            last = self.maps(self.standardised(x))[-1].to(x.dtype)
         if self.pool == "global":
             return last.mean(dim=(2, 3))
         return F.avg_pool2d(last, min(4, last.shape[-1])).flatten(1)
+
+    def computing(self, x: Tensor) -> torch.autocast:
+        """Hold the precision of the layers while they take in images like these."""
+        is_short = self.precision == "bfloat16"
+        return torch.autocast(x.device.type, dtype=torch.bfloat16, enabled=is_short)
 
     def standardised(self, x: Tensor) -> Tensor:
         """Return the images as the first layer takes them."""
@@ -110,14 +119,15 @@ class DualBackbone(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return N x D features of N x 3 x H x W images in [0, 1]."""
-        x = self.slow.standardised(x)
-        slow_maps = self.slow.maps(x)
-        for number, (fast, slow) in enumerate(zip(self.fast, slow_maps, strict=True)):
-            x = fast(x)
-            if number > 0:
-                x = F.max_pool2d(x, 2, ceil_mode=True)
-            x = x * slow
-        return x.mean(dim=(2, 3))
+        maps = self.slow.standardised(x)
+        with self.slow.computing(x):
+            slow_maps = self.slow.maps(maps)
+            for number, (fast, slow) in enumerate(zip(self.fast, slow_maps, strict=True)):
+                maps = fast(maps)
+                if number > 0:
+                    maps = F.max_pool2d(maps, 2, ceil_mode=True)
+                maps = maps * slow
+        return maps.to(x.dtype).mean(dim=(2, 3))
 
 
 Features = Backbone | DualBackbone

@@ -171,6 +171,7 @@ def dump(predictor: Predictor) -> bytes:
         "rotation_count": predictor.rotation_count,
         "is_dual": resnet is not backbone,
         "pool": resnet.pool,
+        "precision": resnet.precision,
         "mean": resnet.mean.flatten().tolist(),
         "std": resnet.std.flatten().tolist(),
     }
@@ -198,7 +199,8 @@ def restore(content: bytes) -> Predictor:
 
 def _rebuilt(options: dict[str, Any], state: dict[str, Tensor]) -> Predictor:
     kind = DualBackbone if options["is_dual"] else Backbone
-    backbone = kind(pool=options["pool"], mean=options["mean"], std=options["std"])
+    names = ("pool", "precision", "mean", "std")  # precision has come later
+    backbone = kind(**{name: options[name] for name in names if name in options})
     common = (backbone, torch.empty_like(state["class_ids"]), options["rotation_count"])
     predictor: Predictor
     if "head.weight" in state:

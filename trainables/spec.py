@@ -59,6 +59,8 @@ class MethodConfig:
     short_memory: Literal["all", "repeat", "wait"] = "all"
     """Reading: with fewer exemplars than asked for, train on all there are, draw with
     repetition, or replay nothing until there are enough."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Of the backbone's layers. The other numbers of bfloat16 make another cell."""
 
     @classmethod
     def for_dataset(cls, dataset: str) -> dict[str, Any]:
@@ -116,7 +118,10 @@ class CellSpec:
     @property
     def resolved(self) -> dict[str, Any]:
         """Every value that can change a number, as plain data."""
-        return {"spec_version": SPEC_VERSION, **asdict(self)}
+        content = {"spec_version": SPEC_VERSION, **asdict(self)}
+        if self.method.precision == "float32":  # all there was: those cells keep their names
+            del content["method"]["precision"]
+        return content
 
     @property
     def cell_id(self) -> str:

@@ -30,6 +30,7 @@ NOWHERE = Path("/nonexistent")
 TRAINED_IMAGES: dict[str, int] = {"ewc": 80}
 """Images trained on per incoming batch, where it is not the paper's 160."""
 ONLY_GLOBAL = {"dualnet"}
+ONLY_FLOAT32 = {"gss"}
 """Methods that refuse another pooling of the features than the global one."""
 
 
@@ -346,6 +347,23 @@ def test_a_method_takes_images_of_any_side(
     while not cell.is_finished:
         cell.run_stage()
     assert len(cell.records[-1].accuracies) == 4
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_learns_with_shorter_numbers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DATASETS, "noise", noise(16))
+    if name in ONLY_FLOAT32:
+        with pytest.raises(SpecError, match=f"{name}.precision must be float32"):
+            config(name, precision="bfloat16")
+        return
+    small = config(name, batch_size=2, memory_batch_size=2, precision="bfloat16")
+    changes = {"dataset": "noise", "data_digest": DATASETS["noise"].digest, "memory_size": 3}
+    cell = Cell(spec(small, protocol="test", stream_fraction=0.5, **changes), NOWHERE)
+    while not cell.is_finished:
+        cell.run_stage()
+    assert {p.dtype for p in cell.method.net.parameters()} == {torch.float32}
+    images = torch.rand(2, 3, 16, 16)
+    assert cell.method.net["backbone"](images).dtype == torch.float32
 
 
 def test_a_cell_refuses_data_other_than_its_spec_names() -> None:

@@ -3,7 +3,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oclgrid.trainables.network import Backbone, Block, feature_size, mlp
+from oclgrid.trainables.network import Backbone, Block, DualBackbone, Features, feature_size, mlp
 
 
 def parameters(module: nn.Module) -> int:
@@ -51,6 +51,17 @@ def test_both_poolings_agree_at_32() -> None:
     whole, grid = Backbone().eval(), Backbone(pool="grid").eval()
     grid.load_state_dict(whole.state_dict())
     assert torch.allclose(whole(images(2, 32)), grid(images(2, 32)), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [Backbone, DualBackbone])
+@torch.inference_mode()
+def test_shorter_numbers_change_features_by_their_rounding(kind: type[Features]) -> None:
+    long, short = kind().eval(), kind(precision="bfloat16").eval()
+    short.load_state_dict(long.state_dict())
+    expected, found = long(images(4, 32)), short(images(4, 32))
+    assert found.dtype == torch.float32
+    gap = (found - expected).norm() / expected.norm()
+    assert 1e-5 < gap < 2e-2  # eight bits of fraction, rounded in some twenty layers
 
 
 @torch.inference_mode()

@@ -279,6 +279,21 @@ def test_foreign_bytes_are_refused(kind: str) -> None:
         restore(foreign()[kind])
 
 
+def test_a_dump_keeps_the_precision_and_one_without_it_has_all_bits() -> None:
+    head = nn.Linear(160, 4)
+    made = SoftmaxPredictor(Backbone(precision="bfloat16"), CLASS_IDS, 1, head=head)
+    again = restore(dump(made)).backbone
+    assert isinstance(again, Backbone)
+    assert again.precision == "bfloat16"
+    content = torch.load(io.BytesIO(dump(made)), weights_only=True)
+    del content["options"]["precision"]
+    earlier = io.BytesIO()
+    torch.save(content, earlier)
+    again = restore(earlier.getvalue()).backbone
+    assert isinstance(again, Backbone)
+    assert again.precision == "float32"
+
+
 def test_a_truncated_dump_is_refused() -> None:
     whole = dump(predictors()["softmax 1"])
     with pytest.raises(ValueError, match="not a predictor"):

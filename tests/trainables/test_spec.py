@@ -46,6 +46,7 @@ CHANGED_ER: dict[str, Any] = {
     "replay_from": "old",
     "memory_update": "before",
     "short_memory": "wait",
+    "precision": "bfloat16",
     "composition": "union",
 }
 

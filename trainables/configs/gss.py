@@ -21,6 +21,8 @@ class GssConfig(ErConfig):
 
     def __post_init__(self) -> None:
         ErConfig.__post_init__(self)
+        if self.precision != "float32":  # vmap has no BatchNorm of mixed precision
+            raise SpecError(f"{self.name}.precision must be float32, got {self.precision!r}")
         for field in ("subsets", "subset_size"):
             if getattr(self, field) < 1:
                 raise SpecError(
