@@ -17,7 +17,9 @@ MEMORY = 500
 LAST_STAGE = 4
 
 
-def learner(name: str, *, side: int = 32, classes: int = 10, memory: int = MEMORY) -> Method[Any]:
+def learner(
+    name: str, *, side: int = 32, classes: int = 10, memory: int = MEMORY, **settings: Any
+) -> Method[Any]:
     """Return a method at the start of the last stage, its memory full of all classes."""
     info = replace(DATASETS["cifar10"], side=side, classes=classes)
     random = np.random.default_rng(0)
@@ -34,7 +36,7 @@ def learner(name: str, *, side: int = 32, classes: int = 10, memory: int = MEMOR
         memory_size=memory,
         class_order=0,
         seed=0,
-        method=config(**config.for_dataset("cifar10")),
+        method=config(**config.for_dataset("cifar10") | settings),
     )
     stream = Stream(
         spec, info, Splits(images(max(2000, memory)), images(100)), device=torch.device("cpu")

@@ -17,7 +17,7 @@ MULTIPLY_ADDS = 54.6e6
 def measure() -> list[Entry]:
     """Return the ratios; one thread, images like CIFAR-10's."""
     torch.set_num_threads(1)
-    return [e for name in METHODS for e in _measured(name)]
+    return [*(e for name in METHODS for e in _measured(name)), _shorter()]
 
 
 def _measured(name: str) -> list[Entry]:
@@ -53,3 +53,12 @@ def _measured(name: str) -> list[Entry]:
             "sgemm on one core",
         ),
     ]
+
+
+def _shorter() -> Entry:
+    """Return what numbers of half the length gain, where the processor multiplies them."""
+    long, short = learner("sdaf"), learner("sdaf", precision="bfloat16")
+    incoming = next(long.stream.batches(LAST_STAGE))
+    times = interleaved([lambda: take(long, incoming), lambda: take(short, incoming)], REPEATS)
+    ratios = [slow / quick for slow, quick in zip(*times, strict=True)]
+    return entry("sdaf step in bfloat16, images/s", ratios, "the same step in float32")

@@ -44,8 +44,6 @@ CHECKPOINTS = "checkpoints"
 CHECKPOINT_NAME = re.compile(r"stage-(\d+)-([0-9a-f]{64})\.pt")
 PATIENCE_SECONDS = 300.0
 """How long a worker waits to read from a store that is away before its trial is given back."""
-PROMPT_SECONDS = 10.0
-"""How long it waits for what it files to be delivered before it goes on meanwhile."""
 LIVE_SECONDS = 10.0
 
 
@@ -53,9 +51,9 @@ LIVE_SECONDS = 10.0
 class MlflowCellLog:
     """The log of one cell in an MLflow run.
 
-    What is filed goes to an outbox on the worker's disk first. The checkpoint of a stage is
-    delivered before its metrics and holds them with their times, so a worker that finds it after
-    a crash files the same metrics once more, which changes nothing.
+    What is filed goes to an outbox on the worker's disk, and is delivered while training goes on.
+    The checkpoint of a stage is delivered before its metrics and holds them with their times, so
+    a worker that finds it after a crash files the same metrics once more, which changes nothing.
     """
 
     uri: str
@@ -108,18 +106,15 @@ class MlflowCellLog:
     def begin(self) -> None:
         """Say that the cell is being worked on, and on what machine."""
         tags = {**hardware(), "host": socket.gethostname()}
-        self._file(Letter(tags=tags, status="RUNNING"))
-
-    def _file(self, letter: Letter) -> None:
-        """Keep a letter; return when it is delivered, or soon if the store is slow or away."""
-        is_prompt = not self._outbox.wait(0)
-        self._outbox.put(letter)
-        if is_prompt:
-            self._outbox.wait(PROMPT_SECONDS)
+        self._outbox.put(Letter(tags=tags, status="RUNNING"))
 
     def undelivered(self, seconds: float) -> str:
         """Return why something is not delivered after some seconds, "" as soon as all is."""
         return self._outbox.wait(seconds)
+
+    def trouble(self) -> str:
+        """Return why something cannot be delivered now, "" where all is well."""
+        return self._outbox.trouble
 
     def _deliver(self, letter: Letter) -> None:
         """Give a letter to the store, but for what the store has from another attempt."""
@@ -172,12 +167,12 @@ class MlflowCellLog:
     def stage_done(self, records: list[StageRecord], checkpoint: bytes | None) -> None:
         """File the checkpoint and the metrics of its stage; without one, of every stage."""
         if checkpoint is None:
-            self._file(Letter(numbers=tuple(self._numbers(records, r) for r in records)))
+            self._outbox.put(Letter(numbers=tuple(self._numbers(records, r) for r in records)))
             return
         digest = hashlib.sha256(checkpoint).hexdigest()
         name = f"{CHECKPOINTS}/stage-{records[-1].stage}-{digest}.pt"
         numbers = self._numbers(records, records[-1])
-        self._file(Letter(files={name: checkpoint}, numbers=(numbers,)))
+        self._outbox.put(Letter(files={name: checkpoint}, numbers=(numbers,)))
 
     def _numbers(self, records: list[StageRecord], record: StageRecord) -> Numbers:
         """Return what is known after the stage of a record."""
@@ -193,7 +188,7 @@ class MlflowCellLog:
 
     def gpu_used(self, part: float) -> None:
         """Tag the run with the part of its GPU's memory that the cell has needed."""
-        self._file(Letter(tags={GPU_PEAK: f"{part:.4f}"}))
+        self._outbox.put(Letter(tags={GPU_PEAK: f"{part:.4f}"}))
 
     def progress(self, progress: Progress) -> None:
         """Log loss and speed now and then, without waiting; a lost point is no loss."""
@@ -230,7 +225,7 @@ class MlflowCellLog:
         with tempfile.TemporaryDirectory() as folder:
             write_model(predictor, Path(folder) / "model", side=dataset(self.spec.dataset).side)
             files |= _files_below(Path(folder))
-        self._file(Letter(files=files, tags={"error": ""}, status="FINISHED"))
+        self._outbox.put(Letter(files=files, tags={"error": ""}, status="FINISHED"))
 
     def analysed(self, analysis: Analysis, findings: Findings, *, stage: int) -> None:
         """File data, figure and numbers, then a tag that says so.
@@ -272,7 +267,7 @@ class MlflowCellLog:
     def fail(self, reason: str, details: str) -> None:
         """Close the run as failed, with the reason as tag and the traceback as file."""
         files = {"error.txt": details.encode()}
-        self._file(Letter(files=files, tags={"error": reason[:500]}, status="FAILED"))
+        self._outbox.put(Letter(files=files, tags={"error": reason[:500]}, status="FAILED"))
 
     def _upload(self, files: dict[str, bytes]) -> None:
         with tempfile.TemporaryDirectory() as folder:

@@ -123,11 +123,16 @@ class Outbox:
         with self._changed:
             self._changed.wait_for(lambda: not self._is_sending, timeout=seconds)
             self._raise_refusal()
-            if not self._is_sending:
-                return ""
-            return f"{len(self._written()) + len(self._unwritten)} results wait: " + (
-                self._trouble or "being delivered"
-            )
+            return self._waiting(self._trouble or "being delivered") if self._is_sending else ""
+
+    @property
+    def trouble(self) -> str:
+        """What waits and why, if the last attempt to deliver it has failed."""
+        with self._changed:
+            return self._waiting(self._trouble) if self._trouble else ""
+
+    def _waiting(self, why: str) -> str:
+        return f"{len(self._written()) + len(self._unwritten)} results wait: {why}"
 
     def _raise_refusal(self) -> None:
         if self._refusal is not None:

@@ -71,7 +71,7 @@ def test_the_quick_suites_measure_gains(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(step, "METHODS", ("er",))
     monkeypatch.setattr(evaluation, "SAMPLE", 8)
     entries = [e for s in (step, views, evaluation, files) for e in s.measure()]
-    assert len({e.name for e in entries}) == len(entries) == 9
+    assert len({e.name for e in entries}) == len(entries) == 10
     assert all(e.ratio > 0 for e in entries)
 
 

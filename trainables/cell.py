@@ -4,6 +4,7 @@ import logging
 import time
 import traceback
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,6 +29,9 @@ logger = logging.getLogger(__name__)
 
 DELIVERY_SECONDS = 3600.0
 """How long a cell that has ended waits for its results to be delivered before it is given back."""
+LEAVING_SECONDS = 10.0
+"""How long a trial that is stopped between stages waits for them to be delivered; what is not
+then stays on this machine until its cell is taken up again."""
 LOOK_SECONDS = 5.0
 """How often it tells meanwhile why they are not."""
 CONTEXT_BYTES = 500 * 2**20
@@ -83,6 +87,9 @@ class CellLog(Protocol):
     def undelivered(self, seconds: float) -> str:
         """Return why something is not delivered after some seconds, "" as soon as all is."""
 
+    def trouble(self) -> str:
+        """Return why something cannot be delivered now, "" where all is well."""
+
     def gpu_used(self, part: float) -> None:
         """Note the largest part of its GPU's memory that the cell has needed so far."""
 
@@ -134,6 +141,7 @@ class CellTrainable(tune.Trainable):
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Take on another cell in the same process: nothing of the last one is kept."""
+        self.cleanup()
         self._todo = self._assignments[new_config["cell_id"]]
         self._cell: Cell | None = None
         self._progress: Progress | None = None
@@ -144,6 +152,12 @@ class CellTrainable(tune.Trainable):
         self._left: list[Analysis] = []
         self._failed: dict[str, str] = {}
         return True
+
+    def cleanup(self) -> None:
+        """Let arrive what was filed: Tune stops trials between stages."""
+        if todo := getattr(self, "_todo", None):
+            with suppress(Exception):  # the next attempt at the cell is told
+                todo.log.undelivered(LEAVING_SECONDS)
 
     def step(self) -> dict[str, Any]:
         """Run one stage; an error of the surroundings is for Tune to retry.
@@ -322,7 +336,7 @@ class CellTrainable(tune.Trainable):
         return dict(self.trial_resources.required_resources) if self.trial_resources else {}
 
     def _report(self, progress: Progress) -> None:
-        self._progress = replace(progress, waiting=self._todo.log.undelivered(0))
+        self._progress = replace(progress, waiting=self._todo.log.trouble())
         self._post(self._progress)
         self._todo.log.progress(progress)
 

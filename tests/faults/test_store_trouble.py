@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from oclgrid.platform import cell_log, outbox
+from oclgrid.platform import outbox
 from oclgrid.platform.cell_log import MlflowCellLog
 from oclgrid.platform.server import EmbeddedServer
 from oclgrid.platform.store import Store
@@ -141,7 +141,6 @@ def gateway(server: EmbeddedServer) -> Iterator[Gateway]:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(cell_log, "PROMPT_SECONDS", 0.1)
     monkeypatch.setattr(outbox, "LAST_PAUSE_SECONDS", 1.0)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     monkeypatch.setenv("OCLGRID_OUTBOX", str(tmp_path / "outbox"))
@@ -156,10 +155,10 @@ def assert_only_delayed(cell: Cell, uri: str, trouble: Trouble, told: str) -> No
         for count, content in enumerate(contents, start=1):
             log.stage_done(cell.records[:count], content)
         deadline = time.monotonic() + DEADLINE_SECONDS
-        while told not in (why := log.undelivered(0)):
+        while told not in (why := log.trouble() or log.undelivered(0)):
             assert time.monotonic() < deadline, why
             time.sleep(0.1)
-    assert log.undelivered(DEADLINE_SECONDS) == ""
+    assert log.undelivered(DEADLINE_SECONDS) == log.trouble() == ""
     points = store.client.get_metric_history(log.run_id, "E")
     assert [(p.step, p.timestamp) for p in points] == [
         (r.stage, r.finished_at_ms) for r in cell.records

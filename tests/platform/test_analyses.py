@@ -105,6 +105,7 @@ def log(server_uri: str, cell: Cell) -> MlflowCellLog:
     run_id = store.create_cell(cell.spec, parent=parent, tags=provenance())
     log = MlflowCellLog(server_uri, run_id, cell.spec)
     log.stage_done(cell.records, cell.checkpoint())
+    assert log.undelivered(60) == ""
     store.set_status(run_id, "FINISHED")
     return log
 

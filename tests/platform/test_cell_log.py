@@ -11,7 +11,6 @@ import mlflow.pyfunc
 import pytest
 from mlflow.exceptions import MlflowException
 
-from oclgrid.platform import cell_log
 from oclgrid.platform.cell_log import MlflowCellLog
 from oclgrid.platform.model import ClassifierModel
 from oclgrid.platform.provenance import provenance
@@ -46,7 +45,12 @@ def log(server_uri: str, trained: Cell) -> MlflowCellLog:
     return MlflowCellLog(server_uri, run_id, trained.spec)
 
 
+def settle(log: MlflowCellLog) -> None:
+    assert log.undelivered(60) == ""
+
+
 def steps(log: MlflowCellLog, name: str) -> list[int]:
+    settle(log)
     client = Store(log.uri).client
     return [m.step for m in client.get_metric_history(log.run_id, name)]
 
@@ -92,7 +96,6 @@ def test_a_stage_that_the_store_has_from_another_attempt_is_not_filed_again(
 def test_what_waits_for_a_store_that_is_away_is_filed_by_the_next_attempt(
     log: MlflowCellLog, trained: Cell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cell_log, "PROMPT_SECONDS", 0.1)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     away = MlflowCellLog("http://127.0.0.1:9", log.run_id, trained.spec)
     away.stage_done(trained.records[:1], b"a checkpoint")
@@ -108,6 +111,7 @@ def test_checkpoints_come_newest_first_and_damaged_ones_not_at_all(
 ) -> None:
     for count, content in enumerate((b"one", b"two", b"three"), start=1):
         log.stage_done(trained.records[:count], content)
+    settle(log)
     assert list(log.checkpoints()) == [b"three", b"two", b"one"]
     (newest,) = store_folder.glob(f"artifacts/**/{log.run_id}/**/stage-3-*.pt")
     newest.write_bytes(b"thre")
@@ -122,6 +126,7 @@ def test_a_trial_goes_on_from_the_newest_checkpoint_it_can_use(
     half.run_stage()
     log.stage_done(half.records, half.checkpoint())
     log.stage_done(trained.records[:3], b"whole, but no checkpoint")
+    settle(log)
     trial = CellTrainable.__new__(CellTrainable)
     trial._assignments, trial._data = {}, str(data_root())
     trial._todo = Assignment(trained.spec, log)
@@ -137,6 +142,7 @@ def test_a_finished_run_holds_what_people_look_for(log: MlflowCellLog, trained: 
     log.begin()
     log.stage_done(trained.records, trained.checkpoint())
     log.finish(trained.records, trained.predictor())
+    settle(log)
     run = Store(log.uri).client.get_run(log.run_id)
     assert run.info.status == "FINISHED"
     tags = run.data.tags
@@ -161,6 +167,7 @@ def test_the_model_predicts_like_the_cell_in_process_and_by_command(
     log: MlflowCellLog, trained: Cell, tmp_path: Path
 ) -> None:
     log.finish(trained.records, trained.predictor())
+    settle(log)
     images = load(dataset("digits"), data_root()).test.images[:40]
     expected = ClassifierModel(trained.predictor()).predict(images).tolist()
     mlflow.set_tracking_uri(log.uri)
@@ -186,6 +193,7 @@ def test_a_run_whose_maker_died_before_describing_it_is_described(
 
 def test_a_failed_run_holds_the_reason_and_the_traceback(log: MlflowCellLog) -> None:
     log.fail("DivergedError: the loss was nan", "Traceback ...")
+    settle(log)
     run = Store(log.uri).client.get_run(log.run_id)
     assert run.info.status == "FAILED"
     assert run.data.tags["error"] == "DivergedError: the loss was nan"
@@ -195,5 +203,6 @@ def test_a_failed_run_holds_the_reason_and_the_traceback(log: MlflowCellLog) -> 
 
 def test_a_run_that_is_gone_is_not_waited_for(server_uri: str, trained: Cell) -> None:
     log = MlflowCellLog(server_uri, "0" * 32, trained.spec)
+    log.begin()
     with pytest.raises(MlflowException, match="not found"):  # a wait ends in TransientError
-        log.begin()
+        log.undelivered(60)

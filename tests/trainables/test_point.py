@@ -9,7 +9,7 @@ import torch
 
 from oclgrid.search_spaces.sweep import parse_sweep
 from oclgrid.trainables.analysis import Analysis, Findings
-from oclgrid.trainables.cell import Assignment, Filed, OutOfMemoryError
+from oclgrid.trainables.cell import LEAVING_SECONDS, Assignment, Filed, OutOfMemoryError
 from oclgrid.trainables.datasets import data_root
 from oclgrid.trainables.loop import Cell, Progress, StageRecord
 from oclgrid.trainables.point import PointTrainable
@@ -31,6 +31,7 @@ class Shelf:
     def __init__(self) -> None:
         self.kept: list[bytes] = []
         self.calls: list[str] = []
+        self.waits: list[float] = []
 
     def claim(self) -> None:
         pass
@@ -53,6 +54,10 @@ class Shelf:
             self.calls.append(f"stage {records[-1].stage}")
 
     def undelivered(self, seconds: float) -> str:
+        self.waits.append(seconds)
+        return ""
+
+    def trouble(self) -> str:
         return ""
 
     def progress(self, progress: Progress) -> None:
@@ -189,3 +194,12 @@ def test_memory_that_runs_out_asks_for_more_of_it_once(monkeypatch: pytest.Monke
     failing(monkeypatch, MemoryError(), MemoryError())
     with_more = attempt([Shelf(), Shelf()], share={"CPU": 1.0})  # which is not what it owns
     assert "raise resources in the sweep" in with_more.step()["error"]
+
+
+def test_a_trial_that_is_stopped_lets_arrive_what_it_has_filed() -> None:
+    shelves = [Shelf(), Shelf()]
+    trial = attempt(shelves)
+    trial.step()
+    assert shelves[0].waits == []
+    trial.stop()
+    assert shelves[0].waits == [LEAVING_SECONDS]
