@@ -1,6 +1,7 @@
 """Keeping a stage and opening a dataset: against one training step, and against reading it all."""
 
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -64,6 +65,7 @@ def _opening() -> list[Entry]:
         load(info, root)
         plain = root / "plain.npy"
         np.save(plain, made.train.images)
+        time.sleep(decoded.SETTLED_SECONDS)  # what was written just now is checked every time
 
         def anew() -> None:
             decoded._checked.clear()  # as in a process that has not seen the file yet

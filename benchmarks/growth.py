@@ -55,8 +55,6 @@ def _planned(count: int) -> float:
 
 def costs(options: dict[str, Any]) -> dict[str, float]:
     """Return times of a step, a fit of the classifier and a test, and the most memory held."""
-    import resource
-
     import torch
 
     from benchmarks.learners import LAST_STAGE, learner, take
@@ -67,7 +65,8 @@ def costs(options: dict[str, Any]) -> dict[str, float]:
     incoming = next(method.stream.batches(LAST_STAGE))
     take(method, incoming)
     step = sorted(seconds(lambda: take(method, incoming)) for _ in range(STEPS))[STEPS // 2]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    lines = Path("/proc/self/status").read_text().splitlines()
+    peak = next(int(x.split()[1]) for x in lines if x.startswith("VmHWM")) / 1024
     started = time.perf_counter()
     predictor = method.predictor()
     fit = time.perf_counter() - started

@@ -38,16 +38,16 @@ def picture(result: dict[str, Any]) -> bytes:
         first.remove()
         panels = figure.subplots(len(COSTS), len(PANELS), sharey="row", sharex="col")
         for row, (cost, label) in zip(panels, COSTS.items(), strict=True):
-            for position, (axes, (name, what)) in enumerate(zip(row, PANELS.items(), strict=True)):
+            for position, (axes, name) in enumerate(zip(row, PANELS, strict=True)):
                 sizes = sorted(found[name])
                 values = [found[name][size][cost] for size in sizes]
                 style = mark(position)
                 axes.plot(sizes, values, style.marker + "-", c=style.colour, lw=1.6)
-                axes.set_ylim(bottom=0)
                 axes.grid(visible=True)
-                if row is panels[-1]:
-                    axes.set_xlabel(what)
             row[0].set_ylabel(label)
+            row[0].set_ylim(bottom=0)  # of the whole row, which shares its scale
+        for axes, what in zip(panels[-1], PANELS.values(), strict=True):
+            axes.set_xlabel(what)
         usual = "SDAF at 32x32, 10 classes, M = 500, one thread; one of them changed at a time"
         figure.suptitle(usual, fontsize=10, color=GREY)
         return png(figure)
