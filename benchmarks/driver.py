@@ -7,7 +7,7 @@ import threading
 import time
 from pathlib import Path
 
-from benchmarks.measure import Entry
+from benchmarks.measure import Entry, megabytes
 from benchmarks.resting import Resting
 
 FEW, MANY = 2, 42
@@ -64,7 +64,7 @@ def drive(count: int) -> dict[str, float]:
             before, started = time.process_time(), time.monotonic()
             time.sleep(SECONDS)
             share = (time.process_time() - before) / (time.monotonic() - started)
-            figures.update(processor=share, memory=_resident())
+            figures.update(processor=share, memory=megabytes("self/status", "VmRSS"))
 
         threading.Thread(target=watch, daemon=True).start()
         stages = dict.fromkeys(cells, 0)
@@ -72,12 +72,6 @@ def drive(count: int) -> dict[str, float]:
         with display.watching(cells, stages, slots=count, poll=cluster.progress):
             cluster.run(dict.fromkeys(cells), asked={"CPU": 1.0}, data=Path(), events=events)
     return figures
-
-
-def _resident() -> float:
-    """Return the memory of this process in MB."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(x.split()[1]) for x in lines if x.startswith("VmRSS")) / 1024
 
 
 if __name__ == "__main__":

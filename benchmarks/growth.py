@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import Entry, seconds
+from benchmarks.measure import Entry, megabytes, seconds
 from benchmarks.reading import fill
 from benchmarks.reading import seconds as command_seconds
 
@@ -65,8 +65,7 @@ def costs(options: dict[str, Any]) -> dict[str, float]:
     incoming = next(method.stream.batches(LAST_STAGE))
     take(method, incoming)
     step = sorted(seconds(lambda: take(method, incoming)) for _ in range(STEPS))[STEPS // 2]
-    lines = Path("/proc/self/status").read_text().splitlines()
-    peak = next(int(x.split()[1]) for x in lines if x.startswith("VmHWM")) / 1024
+    peak = megabytes("self/status", "VmHWM")
     started = time.perf_counter()
     predictor = method.predictor()
     fit = time.perf_counter() - started

@@ -4,6 +4,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 
@@ -24,6 +25,12 @@ class Entry:
     def plain(self) -> dict[str, Any]:
         """Return the entry for JSON."""
         return asdict(self)
+
+
+def megabytes(file: str, name: str) -> float:
+    """Return what a file of a process below /proc says of its memory."""
+    lines = Path("/proc", file).read_text(encoding="ascii").splitlines()
+    return next(int(x.split()[1]) for x in lines if x.startswith(f"{name}:")) / 1024
 
 
 def seconds(call: Callable[[], object]) -> float:

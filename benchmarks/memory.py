@@ -3,9 +3,8 @@
 import subprocess
 import sys
 import time
-from pathlib import Path
 
-from benchmarks.measure import Entry
+from benchmarks.measure import Entry, megabytes
 
 METHODS = ("sdaf", "scr", "er")
 LOOKS, PAUSE_SECONDS = 20, 0.25
@@ -41,12 +40,7 @@ def _measured(name: str) -> Entry:
 def _look(children: list[subprocess.Popen[bytes]]) -> float:
     """Return the memory that all of them hold now in MB, each shared page counted once."""
     time.sleep(PAUSE_SECONDS)
-    return sum(_proportional(child.pid) for child in children)
-
-
-def _proportional(pid: int) -> float:
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return next(int(x.split()[1]) for x in lines if x.startswith("Pss:")) / 1024
+    return sum(megabytes(f"{child.pid}/smaps_rollup", "Pss") for child in children)
 
 
 def train(name: str) -> None:

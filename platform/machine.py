@@ -32,8 +32,7 @@ def _quotas(groups: Path) -> Iterator[tuple[int, int]]:
 def free_mb(groups: Path = GROUPS, memory: Path = Path("/proc/meminfo")) -> float:
     """Return the memory that is free here and in our container; infinite where nobody tells."""
     found = [float("inf")]
-    lines = [line.split() for line in _text(memory).splitlines()]
-    found += [int(words[1]) / 1024 for words in lines if words[0] == "MemAvailable:"]
+    found += [amount / 1024 for amount in _amounts(memory, "MemAvailable:")]
     for limit, used in (
         ("memory.max", "memory.current"),
         ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
@@ -41,14 +40,15 @@ def free_mb(groups: Path = GROUPS, memory: Path = Path("/proc/meminfo")) -> floa
         most, now = _words(groups / limit), _words(groups / used)
         if most and now and most[0].isdigit():
             # What the cache of files holds is given back when it is asked for.
-            cached = _cached(groups / limit)
+            cached = sum(_amounts((groups / limit).with_name("memory.stat"), "inactive_file"))
             found.append((int(most[0]) - int(now[0]) + cached) / 2**20)
     return min(found)
 
 
-def _cached(limit: Path) -> int:
-    lines = [line.split() for line in _text(limit.with_name("memory.stat")).splitlines()]
-    return sum(int(words[1]) for words in lines if words[0] == "inactive_file")
+def _amounts(path: Path, name: str) -> list[int]:
+    """Return what a file of names and numbers says of one name, nothing if it does not."""
+    lines = [line.split() for line in _text(path).splitlines()]
+    return [int(words[1]) for words in lines if words[0] == name]
 
 
 def trial_mb(side: int) -> float:

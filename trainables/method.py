@@ -60,7 +60,7 @@ class Method(ABC, Generic[C]):
     def _backbone_options(self) -> dict[str, Any]:
         config = self.config
         options: dict[str, Any] = {"pool": config.feature_pool, "precision": config.precision}
-        if self.config.normalise_inputs:
+        if config.normalise_inputs:
             options |= {"mean": self.info.mean, "std": self.info.std}
         return options
 
