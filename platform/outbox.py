@@ -178,7 +178,7 @@ class Outbox:
                     self._deliver(letter)
                     written[0].unlink(missing_ok=True)
             self._remove_folder()
-        else:
+        elif self._unwritten:  # else another process was faster
             self._deliver(self._unwritten[0])
             self._unwritten.popleft()
 

@@ -142,15 +142,16 @@ def test_what_is_refused_is_told_and_left_to_others(tmp_path: Path) -> None:
 
 
 def test_a_letter_that_two_processes_know_of_is_delivered_once(tmp_path: Path) -> None:
-    _leave(tmp_path / "run", 8)
-    store = Store()
-    outboxes = [Outbox(tmp_path / "run", store.take) for _ in range(2)]
-    for outbox in outboxes:
-        outbox.send()
-    for outbox in outboxes:
-        assert outbox.wait(DEADLINE_SECONDS) == ""
-    assert store.taken == [letter(n) for n in range(8)]
-    assert os.listdir(tmp_path) == []
+    for _ in range(50):  # whoever comes second may find nothing left at any line
+        _leave(tmp_path / "run", 3)
+        store = Store()
+        outboxes = [Outbox(tmp_path / "run", store.take) for _ in range(2)]
+        for outbox in outboxes:
+            outbox.send()
+        for outbox in outboxes:
+            assert outbox.wait(DEADLINE_SECONDS) == ""
+        assert store.taken == [letter(n) for n in range(3)]
+        assert os.listdir(tmp_path) == []
 
 
 def test_only_what_was_left_long_ago_is_cleared_out(tmp_path: Path) -> None:
