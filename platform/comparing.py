@@ -135,7 +135,7 @@ def by_order(
 
 def _select(table: Sequence[Row], name: str) -> list[Row]:
     method, _, memory = name.partition("@")
-    chosen = [r for r in table if name == r.spec.group_id]
+    chosen = [r for r in table if name in (r.spec.group_id, r.label)]
     chosen = chosen or [r for r in table if r.method == method and memory in ("", str(r.memory))]
     if not chosen:
         known = {r.method for r in table} | {f"{r.method}@{r.memory}" for r in table}
@@ -157,9 +157,10 @@ def _require_unambiguous(pairs: list[tuple[Row, Row]], names: tuple[str, str]) -
     for pair in pairs:
         key = (pair[0].contest, pair[1].contest)
         if key in seen:
-            alike = {r.spec.group_id: r.label for r in (*seen[key], *pair)}
-            told = ", ".join(f"{group} is {label}" for group, label in alike.items())
-            raise SpecError(f"{names[0]} and {names[1]} are ambiguous; name group ids: {told}")
+            labels = dict.fromkeys(f"'{r.label}'" for r in (*seen[key], *pair))
+            raise SpecError(
+                f"{names[0]} and {names[1]} are ambiguous; name two of {', '.join(labels)}"
+            )
         seen[key] = pair
 
 

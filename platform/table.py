@@ -7,7 +7,7 @@ from typing import Any
 
 from oclgrid.platform.results import NUMBERS, RULE, CellRun
 from oclgrid.platform.spread import Spread, spread
-from oclgrid.platform.verdict import OTHER, Judgement, departures, judge, named, shown
+from oclgrid.platform.verdict import OTHER, Judgement, departures, judge
 from oclgrid.search_spaces.paper import Printed, paper
 from oclgrid.trainables.spec import CellSpec
 
@@ -114,17 +114,14 @@ def _labelled(table: list[Row]) -> list[Row]:
 
 
 def _told_apart(row: Row, alike: list[Row]) -> Row:
-    if len(alike) == 1:
-        return row
-    every = [_settings(other.spec) for other in alike]
-    differing = [k for k in every[0] if len({s[k] for s in every}) > 1]
-    own = _settings(row.spec)
-    return replace(row, label=f"{row.method} ({', '.join(f'{k} {own[k]}' for k in differing)})")
+    """Return the row with those of its settings in its name that not all the others have."""
+    own, *others = (_settings(r) for r in (row, *(r for r in alike if r is not row)))
+    told = [f"{k} {v}" for k, v in own.items() if any(o.get(k) != v for o in others)]
+    return replace(row, label=f"{row.method} ({', '.join(told)})") if told else row
 
 
-def _settings(spec: CellSpec) -> dict[str, str]:
-    other = {"stream_fraction": spec.stream_fraction, "protocol": spec.protocol, "seed": spec.seed}
-    return {k: shown(v) for k, v in {**named(spec.method), **other}.items()}
+def _settings(row: Row) -> dict[str, str]:
+    return {**row.departures, **({"seed": str(row.spec.seed)} if row.spec.seed else {})}
 
 
 def best(table: Sequence[Row], name: str) -> set[int]:

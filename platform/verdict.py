@@ -1,8 +1,7 @@
 """Our numbers against the paper's: the difference, how sure it is, and what may be said of it."""
 
 import math
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from oclgrid.platform.spread import Spread
 from oclgrid.search_spaces.paper import Printed, paper
@@ -69,29 +68,9 @@ def welch_margin(one: tuple[float, int], two: tuple[float, int]) -> float:
 
 def departures(spec: CellSpec) -> dict[str, str]:
     """Return what differs from the paper's protocol and settings, by the names of a sweep file."""
-    config = type(spec.method)
-    default = named(config(**config.for_dataset(spec.dataset)))
-    found = {k: v for k, v in named(spec.method).items() if v != default[k]}
+    found = spec.changed
     if spec.stream_fraction != 1:
-        found["stream_fraction"] = spec.stream_fraction
+        found["stream_fraction"] = f"{spec.stream_fraction:g}"
     if spec.protocol != "test":
         found["protocol"] = spec.protocol
-    return {k: shown(v) for k, v in found.items()}
-
-
-def named(config: Any, prefix: str = "") -> dict[str, Any]:
-    """Return the fields of a config under the names a sweep file has for them."""
-    flat: dict[str, Any] = {}
-    for field in fields(config):
-        name = prefix + field.metadata.get("paper", field.name)
-        value = getattr(config, field.name)
-        if is_dataclass(value):
-            flat.update(named(value, f"{name}."))
-        else:
-            flat[name] = value
-    return flat
-
-
-def shown(value: object) -> str:
-    """Return a setting as it would stand in a sweep file."""
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return found

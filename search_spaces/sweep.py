@@ -121,6 +121,9 @@ def parse_sweep(data: object, *, where: str) -> Sweep:
         )
     grids = _grids(data["cells"])
     configs = _configs(grids, data.get("overrides", {}))
+    count = sum(_count(grid, configs) for grid in grids)
+    if count > MAX_CELLS:
+        raise SpecError(f"cells must not exceed {MAX_CELLS}, got {count}; split the sweep")
     cells = {c.cell_id: c for grid in grids for c in _cells(grid, configs)}
     return Sweep(
         name=name,
@@ -173,14 +176,11 @@ def _grids(data: object) -> list[Grid]:
     for i, part in enumerate(parts):
         where = f"cells[{i}]" if isinstance(data, list) else "cells"
         grids.append(build(Grid, part, where=where))
-    count = sum(len(g.dataset) * len(g.memory) * len(g.method) * len(g.class_orders) for g in grids)
-    if count > MAX_CELLS:
-        raise SpecError(f"cells must not exceed {MAX_CELLS}, got {count}; split the sweep")
     return grids
 
 
-def _configs(grids: list[Grid], overrides: object) -> dict[tuple[str, str], MethodConfig]:
-    """Return the resolved config of each method of the sweep on each of its datasets."""
+def _configs(grids: list[Grid], overrides: object) -> dict[tuple[str, str], list[MethodConfig]]:
+    """Return the resolved configs of each method of the sweep on each of its datasets."""
     names = sorted({m for g in grids for m in g.method})
     defaults: dict[str, Any] = {name: find(name).config for name in names}
     if not isinstance(overrides, Mapping):
@@ -190,15 +190,32 @@ def _configs(grids: list[Grid], overrides: object) -> dict[tuple[str, str], Meth
             raise unknown("method in overrides", name, names)
     configs = {}
     for name, place in sorted({(m, d) for g in grids for m in g.method for d in g.dataset}):
-        fields, config = overrides.get(name, {}), defaults[name]
-        if isinstance(fields, Mapping) and "name" in fields:
-            raise SpecError(f"overrides.{name}.name cannot be changed; remove it")
-        base = config(**config.for_dataset(place))
-        configs[name, place] = build(config, fields, where=f"overrides.{name}", base=base)
+        base = defaults[name](**defaults[name].for_dataset(place))
+        configs[name, place] = _variants(overrides.get(name, {}), base, f"overrides.{name}")
     return configs
 
 
-def _cells(grid: Grid, configs: dict[tuple[str, str], MethodConfig]) -> list[CellSpec]:
+def _variants(overrides: object, base: MethodConfig, where: str) -> list[MethodConfig]:
+    """Return a config of a mapping of fields, or one of each mapping of a list."""
+    if not isinstance(overrides, list):
+        return [_variant(overrides, base, where)]
+    if not overrides:
+        raise SpecError(f"{where} must name at least one variant, got an empty list")
+    return [_variant(fields, base, f"{where}[{i}]") for i, fields in enumerate(overrides)]
+
+
+def _variant(fields: object, base: MethodConfig, where: str) -> MethodConfig:
+    if isinstance(fields, Mapping) and "name" in fields:
+        raise SpecError(f"{where}.name cannot be changed; remove it")
+    return build(type(base), fields, where=where, base=base)
+
+
+def _count(grid: Grid, configs: dict[tuple[str, str], list[MethodConfig]]) -> int:
+    variants = sum(len(configs[method, name]) for method in grid.method for name in grid.dataset)
+    return variants * len(grid.memory) * len(grid.class_orders)
+
+
+def _cells(grid: Grid, configs: dict[tuple[str, str], list[MethodConfig]]) -> list[CellSpec]:
     infos = {name: dataset(name) for name in grid.dataset}
     return [
         CellSpec(
@@ -207,11 +224,10 @@ def _cells(grid: Grid, configs: dict[tuple[str, str], MethodConfig]) -> list[Cel
             memory_size=memory,
             class_order=order,
             seed=grid.seed,
-            method=configs[method, name],
+            method=config,
             protocol=grid.protocol,
             stream_fraction=grid.stream_fraction,
         )
-        for name, memory, method, order in product(
-            grid.dataset, grid.memory, grid.method, grid.class_orders
-        )
+        for name, memory, method in product(grid.dataset, grid.memory, grid.method)
+        for config, order in product(configs[method, name], grid.class_orders)
     ]

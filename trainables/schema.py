@@ -41,6 +41,19 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
+def named(config: Any, prefix: str = "") -> dict[str, Any]:
+    """Return the fields of a config under the names a file has for them."""
+    flat: dict[str, Any] = {}
+    for field in fields(config):
+        name = prefix + field.metadata.get("paper", field.name)
+        value = getattr(config, field.name)
+        if is_dataclass(value):
+            flat.update(named(value, f"{name}."))
+        else:
+            flat[name] = value
+    return flat
+
+
 def build(cls: type[T], data: object, *, where: str, base: T | None = None) -> T:
     """Return ``cls`` made from a mapping, with every key and type checked.
 

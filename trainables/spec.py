@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from oclgrid.trainables.schema import SpecError, check_fields
+from oclgrid.trainables.schema import SpecError, check_fields, named
 
 if TYPE_CHECKING:
     import torch
@@ -159,9 +159,20 @@ class CellSpec:
         return content
 
     @property
+    def changed(self) -> dict[str, str]:
+        """Settings that are not the method's defaults here, as they would stand in a sweep file."""
+        config = type(self.method)
+        default = named(config(**config.for_dataset(self.dataset)))
+        return {k: _written(v) for k, v in named(self.method).items() if v != default[k]}
+
+    @property
     def title(self) -> str:
         """The cell in words, for people."""
-        return f"{self.method.name} {self.dataset} M={self.memory_size} order {self.class_order}"
+        changed = ", ".join(f"{k} {v}" for k, v in self.changed.items())
+        method = self.method.name
+        if changed:
+            method += f" ({changed if len(changed) <= 100 else changed[:97] + '...'})"
+        return f"{method} {self.dataset} M={self.memory_size} order {self.class_order}"
 
     def generator(self, purpose: str, stage: int = 0) -> "torch.Generator":
         """Return the source of randomness for one purpose in one stage.
@@ -174,6 +185,13 @@ class CellSpec:
         key = f"{self.seed}/{self.class_order}/{purpose}/{stage}"
         seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") >> 1
         return torch.Generator().manual_seed(seed)
+
+
+def _written(value: object) -> str:
+    """Return a setting as it would stand in a sweep file."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _digest(content: dict[str, Any]) -> str:

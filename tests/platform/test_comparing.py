@@ -126,6 +126,15 @@ def test_memory_sizes_can_be_named() -> None:
     assert "10 and 20" in to_markdown([c])
 
 
+def test_variants_go_by_their_names_in_the_table() -> None:
+    cells = {"dataset": "digits", "memory": 10, "orders": 2, "method": "sdaf"}
+    overrides = {"sdaf": [{}, {"head_norm": True}]}
+    made = parse_sweep({"sweep": "x", "cells": cells, "overrides": overrides}, where="file.yaml")
+    names = ("sdaf (head_norm true)", "sdaf")
+    (c,) = compare(made, found(made.cells), names, number="E")
+    assert (c.one.label, c.two.label) == names
+
+
 def test_a_method_that_is_not_there_is_refused_with_the_nearest() -> None:
     made = sweep()
     with pytest.raises(SpecError, match="did you mean 'sdaf'"):
@@ -143,21 +152,14 @@ def test_methods_without_a_memory_size_in_common_are_told_how_to_be_named() -> N
     assert len(compare(made, found(made.cells), ("er@0", "sdaf@10"), number="E")) == 1
 
 
-def test_what_is_ambiguous_goes_by_group_id() -> None:
+def test_what_is_ambiguous_goes_by_its_name_in_the_table_or_its_group_id() -> None:
     grid = {"dataset": "digits", "memory": 10, "orders": 4}
-    made = parse_sweep(
-        {
-            "sweep": "x",
-            "cells": [
-                {**grid, "method": ["er", "sdaf"]},
-                {**grid, "method": "er", "seed": 1},
-            ],
-        },
-        where="file.yaml",
-    )
+    cells = [{**grid, "method": "sdaf"}, *({**grid, "method": "er", "seed": s} for s in (1, 2))]
+    made = parse_sweep({"sweep": "x", "cells": cells}, where="file.yaml")
     runs = found(made.cells)
-    with pytest.raises(SpecError, match=r"ambiguous; name group ids: .* is er \(seed 0\)"):
+    with pytest.raises(SpecError, match=r"ambiguous; name two of .*'er \(seed 1\)', 'er \(seed 2"):
         compare(made, runs, ("sdaf", "er"), number="E")
-    group = next(c.group_id for c in made.cells if c.seed == 1)
-    (c,) = compare(made, runs, ("sdaf", group), number="E")
-    assert c.two.spec.seed == 1
+    group = next(c.group_id for c in made.cells if c.seed == 2)
+    for name in ("er (seed 2)", group):
+        (c,) = compare(made, runs, ("sdaf", name), number="E")
+        assert c.two.spec.seed == 2

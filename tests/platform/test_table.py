@@ -192,10 +192,25 @@ def twins() -> list[Row]:
 
 def test_rows_of_one_name_say_what_differs() -> None:
     assert [row.label for row in twins()] == [
-        "er (stream_fraction 1, seed 0)",
+        "er",
         "er (stream_fraction 0.5, seed 3)",
     ]
     assert [row.label for row in example()] == ["er", "scr", "sdaf"]
+
+
+def test_each_variant_is_told_by_what_it_changes() -> None:
+    variants = [{}, {"head_norm": True}, {"lambda": 1.0, "head_norm": True}]
+    made = parse_sweep(
+        {
+            "sweep": "x",
+            "cells": {"dataset": "digits", "memory": 10, "orders": 1, "method": "sdaf"},
+            "overrides": {"sdaf": variants},
+        },
+        where="file.yaml",
+    )
+    told = ["sdaf", "sdaf (head_norm true)", "sdaf (lambda 1, head_norm true)"]
+    assert [row.label for row in rows(made.cells, {})] == told
+    assert [c.title for c in made.cells] == [f"{t} digits M=10 order 0" for t in told]
 
 
 def test_settings_go_by_the_names_of_a_sweep_file() -> None:

@@ -92,7 +92,7 @@ VALID = {
         {"dataset": ["digits"], "memory": [10, 20], "orders": 2, "method": ["er", "sdaf"]},
         {"dataset": "cifar10", "memory": 5, "orders": [0, 3], "method": "scr", "seed": 1},
     ],
-    "overrides": {"sdaf": {"lambda": 1.0, "tau_w": 0.5}, "er": {"learning_rate": 0.05}},
+    "overrides": {"sdaf": [{"lambda": 1.0, "tau_w": 0.5}, {}], "er": {"learning_rate": 0.05}},
     "resources": {"cpus": 1, "gpu": "auto"},
 }
 
@@ -179,7 +179,7 @@ def read_or_refuse(file: Path, content: bytes) -> None:
 
 def test_the_sweep_that_mutants_come_from_is_valid(file: Path) -> None:
     file.write_bytes(dump(VALID))
-    assert len(read_sweep(str(file)).cells) == 10
+    assert len(read_sweep(str(file)).cells) == 14
 
 
 @many

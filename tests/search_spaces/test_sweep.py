@@ -144,10 +144,11 @@ def test_an_override_with_the_default_is_the_same_cell() -> None:
     assert plain.cells[0].cell_id == same.cells[0].cell_id
 
 
-def test_an_override_is_another_cell() -> None:
-    plain = sweep({**CELLS, "method": "sdaf"})
-    other = sweep({**CELLS, "method": "sdaf"}, overrides={"sdaf": {"tau_w": 0.6}})
-    assert plain.cells[0].cell_id != other.cells[0].cell_id
+def test_a_list_of_overrides_is_another_cell_each() -> None:
+    variants = [{}, {"tau_w": 0.6}, {"tau_w": 0.5}]  # the third is the first
+    made = sweep({**CELLS, "method": "sdaf", "orders": 2}, overrides={"sdaf": variants})
+    other = SdafConfig(temperature=0.6)
+    assert [c.method for c in made.cells] == [SdafConfig(), SdafConfig(), other, other]
 
 
 def test_a_whole_view_series_can_be_given() -> None:
@@ -304,6 +305,10 @@ def test_an_override_that_does_not_fit_is_refused(
     ("others", "said"),
     [
         ({"overrides": []}, "overrides must map methods to fields, got []"),
+        ({"overrides": {"er": []}}, "overrides.er must name at least one variant"),
+        ({"overrides": {"er": [{}, 3]}}, "overrides.er[1] must be a mapping of fields"),
+        ({"overrides": {"er": [[{}]]}}, "overrides.er[0] must be a mapping of fields"),
+        ({"overrides": {"er": [{"name": "x"}]}}, "overrides.er[0].name cannot be changed"),
         ({"overrides": {"er": 3}}, "overrides.er must be a mapping of fields to values, got 3"),
         ({"overrides": {"scr": {}}}, "unknown method in overrides 'scr'; "),
         ({"resources": 3}, "resources must be a mapping of fields to values, got 3"),
