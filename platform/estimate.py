@@ -8,7 +8,7 @@ from oclgrid.platform.results import CellRun, StageTime
 from oclgrid.search_spaces.budget import Price
 from oclgrid.search_spaces.sweep import Sweep
 from oclgrid.trainables.datasets import dataset
-from oclgrid.trainables.spec import CellSpec
+from oclgrid.trainables.spec import CellSpec, MethodConfig
 
 Kind = tuple[str, str]
 """Dataset and method."""
@@ -38,35 +38,48 @@ class Estimator:
         others: Mapping[Kind, list[StageTime]],
     ) -> None:
         own: dict[Kind, list[StageTime]] = {}
-        for spec in cells:
+        known = list(cells)
+        self._shared = _shared(known)
+        self._trained: set[str] = set()
+        for spec in known:
             run = found.get(spec.cell_id)
+            if run is not None and run.is_finished:
+                self._trained |= self._training(spec)
             if run is not None and run.stage:
                 own.setdefault(kind(spec), []).append(StageTime.of(run, spec.stream_fraction))
         self._own, self._others = own, {k: t for k, t in others.items() if k not in own}
         self._times = self._own | self._others
 
-    def stage_seconds(self, spec: CellSpec) -> float | None:
+    def stage_seconds(self, spec: CellSpec, *, trains: bool = True) -> float | None:
         """Return how long a stage of a cell takes; None if nothing like it was measured."""
         times = self._times.get(kind(spec))
         if not times:
             return None
-        return statistics.fmean(t.train * spec.stream_fraction + t.inference for t in times)
+        share = spec.stream_fraction if trains else 0.0
+        return statistics.fmean(t.train * share + t.inference for t in times)
 
     def gpu_peak(self, kind: Kind) -> float:
         """Return the largest part of a GPU's memory that cells of a kind have needed, if known."""
         return max((t.gpu_peak for t in self._times.get(kind, [])), default=0.0)
 
     def rest(self, cells: Iterable[CellSpec], found: Mapping[str, CellRun]) -> Estimate:
-        """Return what the stages still missing of these cells take."""
+        """Return what the stages still missing of these cells take; who can, shares a training."""
         seconds, unknown = 0.0, 0
-        asked = list(cells)
+        asked, trained = list(cells), set(self._trained)
         for spec in asked:
-            run, one = found.get(spec.cell_id), self.stage_seconds(spec)
+            training = self._training(spec)
+            run = found.get(spec.cell_id)
+            one = self.stage_seconds(spec, trains=not training or not training <= trained)
+            trained |= training
             if one is None:
                 unknown += 1
             else:
                 seconds += one * (dataset(spec.dataset).stages - (run.stage if run else 0))
         return Estimate(seconds, unknown, self._basis({kind(spec) for spec in asked}))
+
+    def _training(self, spec: CellSpec) -> set[str]:
+        """Return what is trained for a cell, if others may take it over."""
+        return {spec.training_id} if _trained_as(spec) in self._shared else set()
 
     def _basis(self, kinds: set[Kind]) -> str:
         parts = []
@@ -79,6 +92,21 @@ class Estimator:
 def kind(spec: CellSpec) -> Kind:
     """Return what cells must share to take alike long."""
     return spec.dataset, spec.method.name
+
+
+def _shared(cells: Iterable[CellSpec]) -> set[Kind]:
+    """Return the trainings of which there are variants: only those may be alike.
+
+    Ids of trainings are dear, and most sweeps have no variants.
+    """
+    variants: dict[Kind, set[MethodConfig]] = {}
+    for spec in cells:
+        variants.setdefault(_trained_as(spec), set()).add(spec.method)
+    return {kind for kind, methods in variants.items() if len(methods) > 1}
+
+
+def _trained_as(spec: CellSpec) -> Kind:
+    return spec.dataset, spec.method.trains_as or spec.method.name
 
 
 def cost_lines(sweep: Sweep, estimate: Estimate, auto_share: float = 0.0) -> Iterator[str]:

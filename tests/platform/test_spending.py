@@ -128,6 +128,20 @@ def test_where_the_sweep_has_none_other_cells_are_the_basis_scaled_to_the_stream
     )
 
 
+def test_a_training_that_cells_share_is_counted_once() -> None:
+    variants = [{}, {"classifier": "softmax"}, {"tau_w": 0.6}]
+    cells = {"dataset": "digits", "memory": 10, "orders": 2, "method": ["sdaf", "sdaf-euclid"]}
+    given = {"sweep": "x", "cells": cells, "overrides": {"sdaf": variants}}
+    made = parse_sweep(given, where="file.yaml")
+    others = {("digits", m): [StageTime(10.0, 1.0)] for m in ("sdaf", "sdaf-euclid")}
+    trained, tested = 4, 4  # cells that train, and those that take over
+    expected = 5 * (trained * 11.0 + tested * 1.0)
+    assert plan(made, others=others).estimate.seconds == pytest.approx(expected)
+    done = run(5, 50.0, status="FINISHED")  # now the basis for sdaf is half a second a test
+    expected = 5 * (3 * 10.5 + 2 * 0.5 + 2 * 1.0)
+    assert plan(made, done, others=others).estimate.seconds == pytest.approx(expected)
+
+
 def test_a_plan_says_hours_money_and_basis() -> None:
     made = sweep(resources={"cpus": 2, "gpu": 0.5}, price={"core_hour": 1, "gpu_hour": 10})
     others = {("digits", "er"): [StageTime(HOUR, 0.0)]}
