@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from oclgrid.platform.results import CellRun, StageTime
+from oclgrid.platform.yardstick import stage_time, yardstick
 from oclgrid.search_spaces.budget import Price
 from oclgrid.search_spaces.sweep import Sweep
 from oclgrid.trainables.datasets import dataset
@@ -22,6 +23,8 @@ class Estimate:
     unknown: int
     """Cells of which nothing like them was ever measured."""
     basis: str
+    elsewhere: float = 0.0
+    """Seconds of those cells on one core of the machine of ``yardstick``, as far as known."""
 
 
 class Estimator:
@@ -50,13 +53,10 @@ class Estimator:
         self._own, self._others = own, {k: t for k, t in others.items() if k not in own}
         self._times = self._own | self._others
 
-    def stage_seconds(self, spec: CellSpec, *, trains: bool = True) -> float | None:
+    def stage_seconds(self, spec: CellSpec) -> float | None:
         """Return how long a stage of a cell takes; None if nothing like it was measured."""
         times = self._times.get(kind(spec))
-        if not times:
-            return None
-        share = spec.stream_fraction if trains else 0.0
-        return statistics.fmean(t.train * share + t.inference for t in times)
+        return _seconds(spec, times, trains=True) if times else None
 
     def gpu_peak(self, kind: Kind) -> float:
         """Return the largest part of a GPU's memory that cells of a kind have needed, if known."""
@@ -64,18 +64,22 @@ class Estimator:
 
     def rest(self, cells: Iterable[CellSpec], found: Mapping[str, CellRun]) -> Estimate:
         """Return what the stages still missing of these cells take; who can, shares a training."""
-        seconds, unknown = 0.0, 0
+        seconds, elsewhere, unknown = 0.0, 0.0, 0
         asked, trained = list(cells), set(self._trained)
         for spec in asked:
             training = self._training(spec)
             run = found.get(spec.cell_id)
-            one = self.stage_seconds(spec, trains=not training or not training <= trained)
+            trains = not training or not training <= trained
             trained |= training
-            if one is None:
-                unknown += 1
+            left = dataset(spec.dataset).stages - (run.stage if run else 0)
+            if times := self._times.get(kind(spec)):
+                seconds += left * _seconds(spec, times, trains=trains)
             else:
-                seconds += one * (dataset(spec.dataset).stages - (run.stage if run else 0))
-        return Estimate(seconds, unknown, self._basis({kind(spec) for spec in asked}))
+                unknown += 1
+                if known := stage_time(spec):
+                    elsewhere += left * _seconds(spec, [known], trains=trains)
+        basis = self._basis({kind(spec) for spec in asked})
+        return Estimate(seconds, unknown, basis, elsewhere)
 
     def _training(self, spec: CellSpec) -> set[str]:
         """Return what is trained for a cell, if others may take it over."""
@@ -92,6 +96,11 @@ class Estimator:
 def kind(spec: CellSpec) -> Kind:
     """Return what cells must share to take alike long."""
     return spec.dataset, spec.method.name
+
+
+def _seconds(spec: CellSpec, times: Iterable[StageTime], *, trains: bool) -> float:
+    share = spec.stream_fraction if trains else 0.0
+    return statistics.fmean(t.train * share + t.inference for t in times)
 
 
 def _shared(cells: Iterable[CellSpec]) -> set[Kind]:
@@ -126,7 +135,11 @@ def cost_lines(sweep: Sweep, estimate: Estimate, auto_share: float = 0.0) -> Ite
     if sweep.price.gpu_hour and sweep.resources.gpu == "auto" and not share:
         yield "without GPUs, as resources.gpu is auto; set it to a share to count them"
     if estimate.unknown:
-        yield f"no measured stage yet to estimate {estimate.unknown} cells by"
+        told = f"no measured stage yet to estimate {estimate.unknown} cells by"
+        if estimate.elsewhere:
+            hours, machine = _brief(estimate.elsewhere / 3600), yardstick()["machine"]
+            told += f"; one core of an {machine} would take {hours} hours for them"
+        yield told
 
 
 def _brief(hours: float) -> str:

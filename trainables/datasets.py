@@ -22,6 +22,8 @@ class Dataset:
     stages: int
     side: int
     """Height and width of the images."""
+    train_images: int = 50_000
+    test_images: int = 10_000
     digest: str
     """sha256 of the decoded images and labels; UNDECODED where it depends on which files one has,
     see ``decoded.known_digest``."""
@@ -54,6 +56,8 @@ DATASETS = {
             classes=10,
             stages=5,
             side=16,
+            train_images=1_442,
+            test_images=355,
             digest="3d69baa33d5762675a06bb28532a835f419114402a69994303e267e61feeb88f",
             mean=(0.3043, 0.3043, 0.3043),
             std=(0.3761, 0.3761, 0.3761),
