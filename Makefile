@@ -49,7 +49,7 @@ types: $(INSTALLED)
 	MYPYPATH=build/types $(BIN)/mypy -p oclgrid
 
 test: check
-	$(BIN)/python -m pytest -m "not cluster"
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not cluster"
 
 test-cluster: $(INSTALLED)
 	$(BIN)/python -m pytest -s -m cluster tests/cluster
