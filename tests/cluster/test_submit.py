@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -52,9 +53,10 @@ def head(folder: Path) -> Iterator[Path]:
     start += ["--dashboard-host=127.0.0.1", f"--dashboard-port={DASHBOARD}", "--block"]
     start += [f"--dashboard-agent-listen-port={AGENT}"]
     start += ["--include-dashboard=true", "--object-store-memory=200000000"]
+    short = TemporaryDirectory()  # as sockets lie below it, whose paths must not be long
     with (folder / "ray.log").open("wb") as log:
         process = subprocess.Popen(
-            [*start, f"--temp-dir={folder / 'ray'}"],
+            [*start, f"--temp-dir={short.name}"],
             env={
                 **environment(folder),
                 "OCLGRID_STORE": str(folder / "store"),
@@ -74,6 +76,7 @@ def head(folder: Path) -> Iterator[Path]:
     finally:
         process.terminate()
         process.wait(60)
+        short.cleanup()
 
 
 def oclgrid(*arguments: str, folder: Path, **changed: str) -> tuple[int, str]:
