@@ -198,6 +198,17 @@ def test_what_is_said_of_the_search_is_what_its_trials_say() -> None:
     assert {row["steps"] for row in rows if row["state"] == "pruned"} == {"3"}
 
 
+def test_what_table1_is_said_to_take_is_what_its_plan_says(tmp_path: Path) -> None:
+    told = run("oclgrid plan table1", tmp_path)
+    (hours,) = re.findall(r"one core of an AMD EPYC would take (\S+) hours", told)
+    assert f"{hours} hours of one\ncore" in README
+    reproduction = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    assert told.splitlines()[-1] in reproduction
+    for name in ("cifar10", "cifar100", "miniimagenet"):
+        (hours,) = re.findall(r"take (\S+) hours", run(f"oclgrid plan table1-{name}", tmp_path))
+        assert f" {hours}" in reproduction
+
+
 def test_the_chaos_shown_is_the_last_that_was_run() -> None:
     (shown,) = [text for language, text in blocks() if language == "text"]
     said = (ROOT / "results" / "chaos.txt").read_text(encoding="utf-8")
