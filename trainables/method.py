@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from oclgrid.trainables.datasets import Dataset
 from oclgrid.trainables.memory import Memory, reservoir_update, uniform_retrieval
 from oclgrid.trainables.network import Backbone, Features, feature_size
+from oclgrid.trainables.optimiser import Sgd
 from oclgrid.trainables.predictor import (
     Predictor,
     SoftmaxPredictor,
@@ -43,9 +44,9 @@ class Method(ABC, Generic[C]):
                 {"backbone": self.backbone(self._backbone_options()), **self.heads()}
             )
         self.net.to(device).to(memory_format=torch.channels_last)
-        self.optimiser = torch.optim.SGD(
+        self.optimiser = Sgd(
             self.net.parameters(),
-            lr=self.config.learning_rate,
+            self.config.learning_rate,
             momentum=self.config.momentum,
             weight_decay=self.config.weight_decay,
         )
@@ -133,7 +134,7 @@ class Method(ABC, Generic[C]):
 
     def step(self, loss: Tensor, *, scale: float = 1.0) -> None:
         """Move the parameters against the gradient of the loss."""
-        self.optimiser.zero_grad()
+        self.optimiser.forget_gradients()
         (loss * scale if scale != 1.0 else loss).backward()
         self.optimiser.step()
         self.losses.append(loss.detach())
@@ -194,7 +195,7 @@ class Method(ABC, Generic[C]):
         """Return all a later process needs to go on after this stage, as tensors and numbers."""
         return {
             "net": self.net.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
+            "optimiser": self.optimiser.state(),
             "memory": self.memory.state(),
             "trained_images": self.trained_images,
         }
@@ -202,7 +203,7 @@ class Method(ABC, Generic[C]):
     def load(self, state: dict[str, Any]) -> None:
         """Take over what ``state`` returned."""
         self.net.load_state_dict(state["net"])
-        self.optimiser.load_state_dict(state["optimiser"])
+        self.optimiser.load(state["optimiser"])
         self.memory.load(state["memory"])
         self.trained_images = state["trained_images"]
 

@@ -10,6 +10,7 @@ from oclgrid.trainables.configs.dualnet import DualnetConfig
 from oclgrid.trainables.maths.decorrelation import barlow_twins, distillation
 from oclgrid.trainables.method import Method
 from oclgrid.trainables.network import WIDTH, DualBackbone, Features
+from oclgrid.trainables.optimiser import Sgd
 from oclgrid.trainables.predictor import evaluating
 from oclgrid.trainables.registry import method
 from oclgrid.trainables.stream import Batch
@@ -26,7 +27,7 @@ class Dualnet(Method[DualnetConfig]):
         super().__init__(*args, **options)
         self._slow_parts = [self._dual.slow, self.net["projector"]]
         slow = [p for part in self._slow_parts for p in part.parameters()]
-        self._slow_optimiser = torch.optim.SGD(slow, lr=self.config.slow_rate)
+        self._slow_optimiser = Sgd(slow, self.config.slow_rate)
         self._logits = torch.zeros(self.memory.size, self.info.classes)
         self._logits_of = torch.full((self.memory.size,), -1)
         """Training-set position of the image whose logits a slot holds; -1 for none."""
@@ -77,7 +78,7 @@ class Dualnet(Method[DualnetConfig]):
             self.trained_images += len(images)
             z.append(self.net["projector"](self._dual.slow(images)))
         loss = barlow_twins(z[0], z[1])
-        self._slow_optimiser.zero_grad()
+        self._slow_optimiser.forget_gradients()
         loss.backward()
         self._slow_optimiser.step()
         self.live["barlow"] = loss.detach()
