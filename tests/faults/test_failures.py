@@ -31,7 +31,9 @@ def test_a_diverging_cell_fails_by_name_and_the_others_finish(
     assert command.wait() == 1, command.said()
     said = command.said()
     assert re.search(
-        r"er digits M=50 order 0 failed: DivergedError: .* at training step \d+ of stage \d", said
+        r"er \(learning_rate 100\) digits M=50 order 0 failed: DivergedError: .* at training step "
+        r"\d+ of stage \d",
+        said,
     )
     assert "lower learning_rate" in said
     assert "go on" not in said
