@@ -181,6 +181,11 @@ def test_the_tenth_of_cifar10_shown_is_what_was_exported() -> None:
     assert "\n".join(ours) in README
 
 
+def test_the_classifiers_shown_are_what_was_exported() -> None:
+    told = run("oclgrid table classifiers-full --from results/cells.parquet --no-seconds", ROOT)
+    assert told.split("\n\n")[0] in (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+
+
 def test_the_whole_stream_of_cifar10_shown_is_what_was_exported() -> None:
     told = run("oclgrid table cifar10-full --from results/cells.parquet --no-seconds", ROOT)
     table = told.split("\n\n")[0]
