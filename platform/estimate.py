@@ -43,11 +43,11 @@ class Estimator:
         own: dict[Kind, list[StageTime]] = {}
         known = list(cells)
         self._shared = _shared(known)
-        self._trained: set[str] = set()
+        self._trained: set[object] = set()
         for spec in known:
             run = found.get(spec.cell_id)
             if run is not None and run.is_finished:
-                self._trained |= self._training(spec)
+                self._trained.add(self._training(spec))
             if run is not None and run.stage:
                 own.setdefault(kind(spec), []).append(StageTime.of(run, spec.stream_fraction))
         self._own, self._others = own, {k: t for k, t in others.items() if k not in own}
@@ -69,8 +69,8 @@ class Estimator:
         for spec in asked:
             training = self._training(spec)
             run = found.get(spec.cell_id)
-            trains = not training or not training <= trained
-            trained |= training
+            trains = training not in trained
+            trained.add(training)
             left = dataset(spec.dataset).stages - (run.stage if run else 0)
             if times := self._times.get(kind(spec)):
                 seconds += left * _seconds(spec, times, trains=trains)
@@ -81,9 +81,9 @@ class Estimator:
         basis = self._basis({kind(spec) for spec in asked})
         return Estimate(seconds, unknown, basis, elsewhere)
 
-    def _training(self, spec: CellSpec) -> set[str]:
-        """Return what is trained for a cell, if others may take it over."""
-        return {spec.training_id} if _trained_as(spec) in self._shared else set()
+    def _training(self, spec: CellSpec) -> object:
+        """Return what stands for the training of a cell: itself, where no other can share it."""
+        return spec.training_id if _trained_as(spec) in self._shared else spec
 
     def _basis(self, kinds: set[Kind]) -> str:
         parts = []

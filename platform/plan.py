@@ -88,7 +88,8 @@ class Plan:
     @property
     def _gpu_peaks(self) -> list[float]:
         kinds = {kind(c) for c in self.todo + self.to_analyse}
-        return [self.estimator.gpu_peak(k) for k in kinds]
+        estimator = self.estimator
+        return [estimator.gpu_peak(k) for k in kinds]
 
     @property
     def estimate(self) -> Estimate:

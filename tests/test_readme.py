@@ -21,6 +21,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+REPRODUCTION = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
 
 BY_CI = {"make quickstart", "make test"}
 """Run by .ci/run, which this test is part of."""
@@ -172,31 +173,33 @@ def test_the_table_shown_is_of_the_quickstart_as_it_is_now() -> None:
     assert {cells[3].strip() for cells in shown} == {str(preset["cells"]["orders"])}
 
 
+def exported(sweep: str) -> str:
+    """Return the table of a sweep from what was exported of it."""
+    told = run(f"oclgrid table {sweep} --from results/cells.parquet --no-seconds", ROOT)
+    return told.split("\n\n")[0]
+
+
 def test_the_tenth_of_cifar10_shown_is_what_was_exported() -> None:
-    told = run("oclgrid table cifar10-tenth --from results/cells.parquet --no-seconds", ROOT)
-    table = told.split("\n\n")[0]
-    assert table in (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    table = exported("cifar10-tenth")
+    assert table in REPRODUCTION
     rows = [line.split("|")[1:-1] for line in table.splitlines()]
     ours = ["|".join(["", *row[:5], *row[8:], ""]) for row in rows]
     assert "\n".join(ours) in README
 
 
 def test_the_classifiers_shown_are_what_was_exported() -> None:
-    told = run("oclgrid table classifiers-full --from results/cells.parquet --no-seconds", ROOT)
-    assert told.split("\n\n")[0] in (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    assert exported("classifiers-full") in REPRODUCTION
 
 
 def test_the_whole_stream_of_cifar10_shown_is_what_was_exported() -> None:
-    told = run("oclgrid table cifar10-full --from results/cells.parquet --no-seconds", ROOT)
-    table = told.split("\n\n")[0]
-    reproduction = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
-    assert table in reproduction
+    table = exported("cifar10-full")
+    assert table in REPRODUCTION
     assert "\n".join(line for line in table.splitlines() if "0 of 1" not in line) in README
     cells = pq.read_table(ROOT / "results" / "cells.parquet").to_pylist()
     wanted = read_sweep("cifar10-full").cells[0].cell_id
     (sdaf,) = [c for c in cells if c["cell_id"] == wanted]
     *first, last = [f"{100 * a:.1f}" for a in sdaf["stage_accuracies"]]
-    assert f"{', '.join(first)} and {last} %" in " ".join(reproduction.split())
+    assert f"{', '.join(first)} and {last} %" in " ".join(REPRODUCTION.split())
 
 
 def test_what_is_said_of_the_search_is_what_its_trials_say() -> None:
@@ -207,7 +210,7 @@ def test_what_is_said_of_the_search_is_what_its_trials_say() -> None:
     by_a = sorted(finished, key=lambda row: float(row["A"]))
     percent = [f"{100 * float(row['A']):.1f}" for row in (by_a[0], by_a[-1], finished[0])]
     best = [f"{float(by_a[-1][name]):.1f}" for name in ("lambda", "tau_w")]
-    told = " ".join((ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8").split())
+    told = " ".join(REPRODUCTION.split())
     assert f"{len(rows)} trials by TPE" in told
     assert f"{states['finished']} finished, {states['pruned']} were pruned" in told
     assert f"stays between {percent[0]} and {percent[1]} %" in told
@@ -223,11 +226,10 @@ def test_what_table1_is_said_to_take_is_what_its_plan_says(tmp_path: Path) -> No
     told = run("oclgrid plan table1", tmp_path)
     (hours,) = re.findall(r"one core of an AMD EPYC would take (\S+) hours", told)
     assert f"{hours} hours of one\ncore" in README
-    reproduction = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
-    assert told.splitlines()[-1] in reproduction
+    assert told.splitlines()[-1] in REPRODUCTION
     for name in ("cifar10", "cifar100", "miniimagenet"):
         (hours,) = re.findall(r"take (\S+) hours", run(f"oclgrid plan table1-{name}", tmp_path))
-        assert f" {hours}" in reproduction
+        assert f" {hours}" in REPRODUCTION
 
 
 def test_the_chaos_shown_is_the_last_that_was_run() -> None:

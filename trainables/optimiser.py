@@ -57,6 +57,7 @@ class Sgd:
 
     def load(self, state: dict[str, Any]) -> None:
         """Take over what ``state`` returned, or what an Optimizer did."""
+        self._velocities = [None] * len(self._parameters)
         for i, kept in state["state"].items():
             velocity = kept["momentum_buffer"]
             if velocity is not None:

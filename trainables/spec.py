@@ -3,6 +3,7 @@
 import hashlib
 import json
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from oclgrid.trainables.schema import SpecError, check_fields, named
@@ -161,9 +162,7 @@ class CellSpec:
     @property
     def changed(self) -> dict[str, str]:
         """Settings that are not the method's defaults here, as they would stand in a sweep file."""
-        config = type(self.method)
-        default = named(config(**config.for_dataset(self.dataset)))
-        return {k: _written(v) for k, v in named(self.method).items() if v != default[k]}
+        return dict(_changed(self.method, self.dataset))
 
     @property
     def title(self) -> str:
@@ -185,6 +184,13 @@ class CellSpec:
         key = f"{self.seed}/{self.class_order}/{purpose}/{stage}"
         seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") >> 1
         return torch.Generator().manual_seed(seed)
+
+
+@cache  # of many cells that share a config
+def _changed(method: MethodConfig, dataset: str) -> dict[str, str]:
+    config = type(method)
+    default = named(config(**config.for_dataset(dataset)))
+    return {k: _written(v) for k, v in named(method).items() if v != default[k]}
 
 
 def _written(value: object) -> str:

@@ -49,6 +49,15 @@ def test_it_is_torchs_and_goes_on_from_torchs_state_or_its_own(settings: dict[st
         assert torch.equal(one, three)
 
 
+def test_a_loaded_state_replaces_what_was_there() -> None:
+    made = parameters()
+    used = Sgd(made, 0.1, momentum=0.9)
+    turn(made, used, 1)
+    assert used.state()["state"]
+    used.load({"state": {}})
+    assert used.state() == {"state": {}}
+
+
 def test_gradients_are_forgotten() -> None:
     (parameter,) = made = parameters()[:1]
     parameter.grad = torch.ones(5)
