@@ -38,6 +38,8 @@ LOST_WORKERS = 10
 Failures of the program are counted apart, by the trial itself.
 """
 OBJECT_STORE_BYTES = 256 * 2**20
+UNREAD = {"enable_metrics_collection": False, "task_events_report_interval_ms": 0}
+"""What Ray would count for a dashboard, which it has none of here; cells want the time."""
 STARTS = 3
 """How often to start Ray on this machine: on a busy one it may give up waiting for itself."""
 
@@ -251,6 +253,7 @@ def _start(cpus: int, say: Callable[[str], None]) -> None:
                 logging_level=logging.ERROR,
                 log_to_driver=False,
                 _node_ip_address="127.0.0.1",
+                _system_config=UNREAD,
             )
             break
         except Exception as error:  # Ray raises no narrower class when its node is too slow
