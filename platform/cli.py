@@ -163,10 +163,8 @@ def _parser() -> argparse.ArgumentParser:
                  example="export quickstart --to results")  # fmt: skip
     export.add_argument("sweep", metavar="SWEEP", help="or a SEARCH: trials and pictures")
     export.add_argument("--method", help="of a search, as given to `oclgrid tune`")
-    export.set_defaults(source=None)
     export.add_argument("--to", metavar="FOLDER", default="results", help="default: ./results")
-    add_store(export)
-    add_data(export)
+    add_source(export)
 
     tune = add("tune", searching.tune, "search hyper-parameters on validation data, "
                "then print the best point beside the paper's",

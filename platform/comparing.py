@@ -11,7 +11,7 @@ import numpy as np
 from oclgrid.platform.results import CellRun
 from oclgrid.platform.spread import spread
 from oclgrid.platform.table import Row, rows
-from oclgrid.platform.table_formats import SHOWN
+from oclgrid.platform.table_formats import SHOWN, lined_up
 from oclgrid.search_spaces.sweep import Sweep
 from oclgrid.trainables.schema import SpecError, unknown
 
@@ -166,12 +166,9 @@ def _require_unambiguous(pairs: list[tuple[Row, Row]], names: tuple[str, str]) -
 
 def to_markdown(made: Sequence[Comparison]) -> str:
     """Return the comparisons as a table, and below it how to read them."""
-    lines = [[*HEADER], *(line(c) for c in made)]
-    widths = [max(len(texts[i]) for texts in lines) for i in range(len(lines[0]))]
-    lines.insert(1, ["-" * w for w in widths])
-    text = ["| " + " | ".join(c.ljust(w) for c, w in zip(texts, widths, strict=True)) + " |"
-            for texts in lines]  # fmt: skip
-    return "\n".join([*text, "", *(f"- {note}" for note in reading(made)), ""])
+    lines = [HEADER, *(line(c) for c in made)]
+    below = "".join(f"- {note}\n" for note in reading(made))
+    return f"{lined_up(lines, range(len(HEADER)))}\n{below}"
 
 
 def line(c: Comparison) -> list[str]:

@@ -1,39 +1,22 @@
 """The report of a sweep: one HTML file with its tables, figures, comparisons and provenance."""
 
-from collections import defaultdict
 from collections.abc import Callable
 
 from oclgrid.platform import comparing, page
 from oclgrid.platform.page import Section
 from oclgrid.platform.report_analyses import ANALYSES
-from oclgrid.platform.report_material import Material, numbers, pictures, place, where
+from oclgrid.platform.report_material import Material, numbers, pictures, stage_lines, where
 from oclgrid.platform.report_provenance import cells_section, date, provenance
 from oclgrid.platform.results import CellRun, Source
-from oclgrid.platform.spread import spread
-from oclgrid.platform.table import Row, best, notes, rows
-from oclgrid.platform.table_formats import TEXT_COLUMNS, grid, shown
-from oclgrid.search_spaces.paper import SETTING, Printed, paper
+from oclgrid.platform.table import Row, best, notes
+from oclgrid.platform.table_formats import TEXT_COLUMNS, grid
 from oclgrid.search_spaces.sweep import Sweep
 from oclgrid.trainables.spec import CellSpec
 
 
 def build_report(sweep: Sweep, source: Source) -> str:
     """Return the page; sections without anything to show are left out."""
-    found = source.cells(sweep.cells)
-    finished: dict[str, list[tuple[CellSpec, CellRun]]] = defaultdict(list)
-    for spec in sorted(sweep.cells, key=lambda s: s.class_order):
-        run = found.get(spec.cell_id)
-        if run is not None and run.is_finished:
-            finished[spec.group_id].append((spec, run))
-    run_ids = [run.run_id for runs in finished.values() for _, run in runs]
-    material = Material(
-        sweep=sweep,
-        source=source,
-        found=found,
-        table=rows(sweep.cells, found),
-        finished=finished,
-        stages=source.stage_accuracies(run_ids),
-    )
+    material = Material.of(sweep, source)
     made = [make(material) for make in SECTIONS]
     return page.document(sweep.name, sweep.about, [s for s in made if s is not None])
 
@@ -49,26 +32,12 @@ def _results(m: Material) -> Section:
 def _stagewise(m: Material) -> Section | None:
     from oclgrid.platform.sweep_figures import stagewise_figure
 
-    curves = {r.spec.group_id: [m.stages[x.run_id] for x in m.runs(r)] for r in m.table if r.n}
-    if not curves:
+    if not any(row.n for row in m.table):
         return None
-    count = max(len(c) for every in curves.values() for c in every)
-    lines = [["dataset", "memory", "method", *(f"stage {t}" for t in range(1, count + 1))]]
-    told = []
-    for row in m.table:
-        if not row.n:
-            continue
-        stages = zip(*curves[row.spec.group_id], strict=True)
-        lines.append([*place(row), *(shown("E", spread(s)) for s in stages)])
-        printed = paper().stages(row.method)
-        if printed and (row.dataset, row.memory) == SETTING and not row.departures:
-            values = [shown("E", Printed(v)) for v in printed]
-            lines.append([row.dataset, str(row.memory), f"{row.method}, paper", *values])
-            told += paper().notes_on(("stages",), row.method)
-    lines = [line + [""] * (len(lines[0]) - len(line)) for line in lines]
+    lines, told = stage_lines(m)
     drawn = [
         page.svg_figure(
-            stagewise_figure({r.label: curves[r.spec.group_id] for r in contest}),
+            stagewise_figure({r.label: m.curves(r) for r in contest}),
             alt=f"Accuracy on the classes seen so far after each stage, {where(contest[0])}.",
         )
         for contest in m.drawn()

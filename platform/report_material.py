@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 from oclgrid.platform import page
 from oclgrid.platform.results import CellRun, Source
-from oclgrid.platform.table import Row
+from oclgrid.platform.spread import spread
+from oclgrid.platform.table import Row, rows
+from oclgrid.platform.table_formats import shown
+from oclgrid.search_spaces.paper import SETTING, Printed, paper
 from oclgrid.search_spaces.sweep import Sweep
 from oclgrid.trainables.spec import CellSpec
 
@@ -29,9 +32,31 @@ class Material:
     stages: Mapping[str, list[float]]
     """Accuracy after each stage, by run."""
 
+    @classmethod
+    def of(cls, sweep: Sweep, source: Source) -> "Material":
+        """Return all that a source knows of a sweep."""
+        found = source.cells(sweep.cells)
+        finished: dict[str, list[tuple[CellSpec, CellRun]]] = defaultdict(list)
+        for spec in sorted(sweep.cells, key=lambda s: s.class_order):
+            run = found.get(spec.cell_id)
+            if run is not None and run.is_finished:
+                finished[spec.group_id].append((spec, run))
+        return cls(
+            sweep=sweep,
+            source=source,
+            found=found,
+            table=rows(sweep.cells, found),
+            finished=finished,
+            stages=source.stage_accuracies(r.run_id for runs in finished.values() for _, r in runs),
+        )
+
     def runs(self, row: Row) -> list[CellRun]:
         """Return the finished runs of a row, by class order."""
         return [run for _, run in self.finished.get(row.spec.group_id, [])]
+
+    def curves(self, row: Row) -> list[list[float]]:
+        """Return the accuracy after each stage of a row's runs, by class order."""
+        return [self.stages[run.run_id] for run in self.runs(row)]
 
     def contests(self) -> list[list[Row]]:
         """Return the rows that can be compared with each other and have results."""
@@ -79,3 +104,20 @@ def where(row: Row) -> str:
 def place(row: Row) -> list[str]:
     """Return the words a line of a table begins with."""
     return [row.dataset, str(row.memory), row.label]
+
+
+def stage_lines(m: Material) -> tuple[list[list[str]], list[str]]:
+    """Return accuracies after each stage, header first, the paper's below ours; and notes."""
+    ours = [row for row in m.table if row.n]
+    count = max((len(c) for row in ours for c in m.curves(row)), default=0)
+    lines = [["dataset", "memory", "method", *(f"stage {t}" for t in range(1, count + 1))]]
+    told = []
+    for row in ours:
+        stages = zip(*m.curves(row), strict=True)
+        lines.append([*place(row), *(shown("E", spread(s)) for s in stages)])
+        printed = paper().stages(row.method)
+        if printed and (row.dataset, row.memory) == SETTING and not row.departures:
+            values = [shown("E", Printed(v)) for v in printed]
+            lines.append([row.dataset, str(row.memory), f"{row.method}, paper", *values])
+            told += paper().notes_on(("stages",), row.method)
+    return [line + [""] * (len(lines[0]) - len(line)) for line in lines], told

@@ -58,7 +58,7 @@ def _source(options: Any) -> Any:
 
 
 def export(options: Any) -> int:
-    """Merge the finished cells of a sweep into a file, with its table; or write out a search."""
+    """Merge the finished cells of a sweep into a file, with its page; or write out a search."""
     from oclgrid.search_spaces.named import kind_of
 
     if kind_of(options.sweep) == "search":
@@ -88,22 +88,17 @@ def _export_search(options: Any) -> int:
 
 def _export_sweep(options: Any) -> int:
     from oclgrid.platform.export import CELLS, Export, export_cells
-    from oclgrid.platform.location import find_store
-    from oclgrid.platform.reading import open_source
-    from oclgrid.platform.table import rows
-    from oclgrid.platform.table_formats import to_markdown
+    from oclgrid.platform.export_page import export_page
     from oclgrid.trainables.schema import SpecError
 
-    sweep = sweep_of(options)
-    location = find_store(options.store)
-    if not location.exists:
-        raise SpecError(f"there is no store in {location.folder}; `oclgrid run` makes one")
+    sweep, source = sweep_of(options), _source(options)
+    if source is None:
+        raise SpecError("there is no store to export from; `oclgrid run` makes one, or name it")
     folder = Path(options.to)
     print("reading the store ...", file=sys.stderr)
-    count = export_cells(sweep, open_source(location), folder)
-    table = to_markdown(rows(sweep.cells, Export(folder / CELLS).cells(sweep.cells)))
-    text = f"# {sweep.name}\n\n{sweep.about}\n\n{table}"
-    write_whole(folder / f"{sweep.name}.md", text.encode())
+    count = export_cells(sweep, source, folder)
+    for name, content in export_page(sweep, Export(folder / CELLS)).items():
+        write_whole(folder / name, content)
     print(f"{count} of {len(sweep.cells)} cells are finished and now in {folder / CELLS}")
     tell_undecoded(sweep)
     return DONE

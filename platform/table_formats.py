@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from oclgrid.platform.results import NUMBERS
@@ -60,20 +60,24 @@ def shown(name: str, value: Spread | Printed | None) -> str:
 def to_markdown(table: Sequence[Row], *, seconds: bool = True) -> str:
     """Return the table, lined up, and its notes below it."""
     lines = grid(table, seconds=seconds)
-    widths = [max(3, *(len(line[i]) for line in lines)) for i in range(len(lines[0]))]
-    words = [i < TEXT_COLUMNS or lines[0][i] == "verdict" for i in range(len(widths))]
-    rule = ["-" * w if w_ else "-" * (w - 1) + ":" for w, w_ in zip(widths, words, strict=True)]
-    lines.insert(1, rule)
-
-    def padded(line: list[str]) -> str:
-        parts = [
-            cell.ljust(width) if is_words else cell.rjust(width)
-            for cell, width, is_words in zip(line, widths, words, strict=True)
-        ]
-        return "| " + " | ".join(parts) + " |\n"
-
+    words = {i for i, title in enumerate(lines[0]) if i < TEXT_COLUMNS or title == "verdict"}
     below = [f"- {note}\n" for note in notes(table)]
-    return "".join([*map(padded, lines), *(["\n"] if below else []), *below])
+    return "".join([lined_up(lines, words), *(["\n"] if below else []), *below])
+
+
+def lined_up(lines: Sequence[Sequence[str]], words: Collection[int]) -> str:
+    """Return a Markdown table, header first; columns that hold no words are flush right."""
+    widths = [max(3, *(len(line[i]) for line in lines)) for i in range(len(lines[0]))]
+    rule = ["-" * w if i in words else "-" * (w - 1) + ":" for i, w in enumerate(widths)]
+    return "".join(
+        "| "
+        + " | ".join(
+            cell.ljust(width) if i in words else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        + " |\n"
+        for line in [lines[0], rule, *lines[1:]]
+    )
 
 
 def to_latex(table: Sequence[Row], *, seconds: bool = True) -> str:

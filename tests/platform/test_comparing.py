@@ -84,7 +84,7 @@ def test_three_orders_cannot_show_much_and_it_says_so() -> None:
     assert c.p_value == c.smallest_p == 0.25
     assert "With 3 class orders p cannot fall below 0.25." in reading([c])
     text = to_markdown([c])
-    assert "| digits  | 10     | sdaf  | er     | 3 | +10.0" in text
+    assert "| digits  | 10     | sdaf  | er     | 3   | +10.0" in text
     assert "cannot fall below 0.25" in text
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from oclgrid.platform.cli import main
 from oclgrid.platform.export import CELLS, Export, export_cells
+from oclgrid.platform.export_page import export_page
 from oclgrid.platform.results import CellRun, SweepRun
 from oclgrid.search_spaces.sweep import Sweep, parse_sweep
 from oclgrid.trainables.schema import SpecError
@@ -200,6 +201,48 @@ def test_a_table_comes_from_an_export_alone(
     assert "`oclgrid export` makes one" in capsys.readouterr().err
     assert main(["table", "x.yaml", "--from", CELLS, "--store", "there"]) == 2
     assert "give one of them" in capsys.readouterr().err
+
+
+def test_the_page_shows_every_stage_and_where_each_number_comes_from(tmp_path: Path) -> None:
+    made = sweep()
+    unfinished, *others = made.cells
+    answers = finished(made)
+    del answers.runs[unfinished.cell_id]
+    export_cells(made, answers, tmp_path)
+    files = export_page(made, Export(tmp_path / CELLS))
+    assert list(files) == ["x.md", "x-stages.svg"]
+    page = files["x.md"].decode()
+    assert "| digits  | 10     | sdaf   | 90.0 ± 0.0 | 80.0 ± 0.0 |" in page
+    assert "](x-stages.svg)" in page
+    for spec in others:
+        assert f"| {spec.title}" in page
+        origin = f"{spec.cell_id} | 50.0 | 2023-11-14 22:13 UTC | c0ffee | 2     | x      "
+        assert origin in page
+    assert unfinished.cell_id not in page
+    assert b">sdaf<" in files["x-stages.svg"]
+
+
+def test_a_sweep_of_which_nothing_is_finished_has_a_page_without_pictures(tmp_path: Path) -> None:
+    export_cells(sweep(), Answers(), tmp_path)
+    files = export_page(sweep(), Export(tmp_path / CELLS))
+    assert list(files) == ["x.md"]
+    assert b"0 of 2" in files["x.md"]
+
+
+def test_one_export_is_merged_into_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, memory in (("one", 10), ("two", 20)):
+        made = sweep(name, memory=memory)
+        export_cells(made, finished(made), Path(name))
+        export_cells(made, finished(made), Path("both"))
+        cells = f"{{dataset: digits, memory: {memory}, orders: 2, method: [er, sdaf]}}"
+        Path(f"{name}.yaml").write_text(f"sweep: {name}\ncells: {cells}\n")
+    assert main(["export", "two.yaml", "--from", f"two/{CELLS}", "--to", "one"]) == 0
+    assert "4 of 4 cells" in capsys.readouterr().out
+    assert Path("one", CELLS).read_bytes() == Path("both", CELLS).read_bytes()
+    assert Path("one", "two-stages.svg").exists()
 
 
 @pytest.mark.slow
