@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,8 @@ PLAIN_SECONDS = 30.0
 SHOWN_CELLS = 20
 Poll = Callable[[], dict[str, "Progress"]]
 """Tells where each running cell is."""
+Pace = tuple[str, str, bool]
+"""What stages that take alike long share: dataset, method, whether another cell trained them."""
 
 
 class Display:
@@ -33,7 +35,8 @@ class Display:
         self._cells: dict[str, CellSpec] = {}
         self._state: dict[str, dict[str, Any]] = {}
         self._progress: dict[str, Progress] = {}
-        self._stage_seconds: dict[tuple[str, str], list[float]] = {}
+        self._stage_seconds: dict[Pace, list[float]] = {}
+        self._adopting: set[str] = set()
         self._slots = 1
         self._started = time.monotonic()
 
@@ -59,8 +62,10 @@ class Display:
         *,
         slots: int,
         poll: Poll,
+        adopting: Iterable[str] = (),
     ) -> Iterator[None]:
-        """Follow the cells until the block ends."""
+        """Follow the cells until the block ends; those adopting stages of others train none."""
+        self._adopting = set(adopting)
         self._cells, self._slots, self._started = cells, max(1, slots), time.monotonic()
         self._state = {c: {"stage": s} for c, s in stages.items()}
         stop = threading.Event()
@@ -80,8 +85,9 @@ class Display:
         self._progress.pop(cell_id, None)
         spec = self._cells[cell_id]
         if seconds := result.get("stage_seconds"):
-            key = (spec.dataset, spec.method.name)
-            self._stage_seconds.setdefault(key, []).append(seconds)
+            if result.get("is_adopted"):
+                self._adopting.add(cell_id)
+            self._stage_seconds.setdefault(self._pace(spec), []).append(seconds)
         if reason := result.get("retried"):
             self.say(f"{self._title(cell_id)}: tried its stage again after {reason}")
         if not self._is_live:
@@ -125,14 +131,19 @@ class Display:
             state = self._state[cell_id]
             if state.get("done"):
                 continue
-            measured = self._stage_seconds.get((spec.dataset, spec.method.name))
+            measured = self._stage_seconds.get(self._pace(spec))
             if not measured:
+                if cell_id in self._adopting:
+                    continue  # next to nothing beside those that train
                 return None
             remaining = dataset(spec.dataset).stages - state["stage"]
             if progress := self._progress.get(cell_id):
                 remaining -= progress.batch / max(1, progress.batches)
             total += max(0.0, remaining) * sum(measured) / len(measured)
         return total / min(self._slots, len(self._cells))
+
+    def _pace(self, spec: CellSpec) -> Pace:
+        return spec.dataset, spec.method.name, spec.cell_id in self._adopting
 
     def _follow_plain(self, stop: threading.Event, poll: Poll) -> None:
         while not stop.wait(PLAIN_SECONDS):

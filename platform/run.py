@@ -124,8 +124,10 @@ def _train(
     cells = {c: a.spec for c, a in assignments.items()}
     slots = cluster.slots(held.asked)
     events = Events(display.result, display.retry)
-    with display.watching(cells, stages, slots=slots, poll=cluster.progress):
-        for wave in _waves(plan.todo + plan.to_analyse):
+    waves = _waves(plan.todo + plan.to_analyse)
+    followers = [spec.cell_id for wave in waves[1:] for spec in wave]
+    with display.watching(cells, stages, slots=slots, poll=cluster.progress, adopting=followers):
+        for wave in waves:
             if held.stop.is_asked:
                 break
             chosen = filing.with_donors([assignments[spec.cell_id] for spec in wave])

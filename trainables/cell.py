@@ -218,8 +218,9 @@ class CellTrainable(tune.Trainable):
         log = self._todo.log
         seconds = 0.0
         if not cell.is_finished:
+            started = time.perf_counter()
             self._cell = cell = self._next_stage(cell)
-            seconds = cell.records[-1].train_seconds + cell.records[-1].inference_seconds
+            seconds = time.perf_counter() - started  # the record has those of a donor's training
             log.stage_done(cell.records, cell.checkpoint())
             if self._device == "cuda":
                 log.gpu_used(_gpu_peak())
@@ -227,7 +228,8 @@ class CellTrainable(tune.Trainable):
             log.finish(cell.records, cell.predictor())
             self._settle()
             self._is_filed = True
-        return {**self._result(cell), "stage_seconds": seconds}
+        is_adopted = self._todo.donor is not None
+        return {**self._result(cell), "stage_seconds": seconds, "is_adopted": is_adopted}
 
     def _settle(self) -> None:
         """Return once all is delivered: an end that is known here only is none."""

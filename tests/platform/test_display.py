@@ -1,0 +1,54 @@
+"""The time left that people see: by the stages seen so far, trained and adopted ones apart."""
+
+from typing import Any
+
+import pytest
+
+from oclgrid.platform.display import Display
+from oclgrid.search_spaces.sweep import parse_sweep
+from oclgrid.trainables.spec import CellSpec
+
+VARIANTS = [{}, {"classifier": "softmax"}, {"classifier": "ncm-euclid"}]
+SWEEP = {
+    "sweep": "x",
+    "cells": {"dataset": "digits", "memory": 10, "orders": 1, "method": "sdaf"},
+    "overrides": {"sdaf": VARIANTS},
+}
+
+
+def stage(spec: CellSpec, number: int, seconds: float, *, is_adopted: bool) -> dict[str, Any]:
+    told = {"stage": number, "stage_seconds": seconds, "is_adopted": is_adopted, "E": 0.5}
+    return {**told, "cell_id": spec.cell_id, "cell_done": number == 5, "next": ""}
+
+
+def test_stages_that_others_trained_are_not_taken_for_training(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cells = {c.cell_id: c for c in parse_sweep(SWEEP, where="file.yaml").cells}
+    first, second, _ = cells.values()
+    display = Display()
+    with display.watching(
+        cells, dict.fromkeys(cells, 0), slots=1, poll=dict, adopting=list(cells)[1:]
+    ):
+        display.result(stage(first, 1, 100.0, is_adopted=False))
+        display.result(stage(first, 5, 100.0, is_adopted=False))
+        display.result(stage(second, 1, 2.0, is_adopted=True))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("[0/3, 7 min left]")  # 4 stages of 100 s
+    assert lines[1].startswith("[1/3] ")
+    assert lines[2].startswith("[1/3, 18 s left]")  # 9 adopted ones of 2 s
+
+
+def test_no_time_is_told_before_a_stage_of_each_method_was_seen(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fields = {"dataset": "digits", "memory": 10, "orders": 1, "method": ["er", "sdaf"]}
+    made = parse_sweep({"sweep": "x", "cells": fields}, where="file.yaml")
+    cells = {c.cell_id: c for c in made.cells}
+    display = Display()
+    with display.watching(cells, dict.fromkeys(cells, 0), slots=2, poll=dict):
+        for spec in cells.values():
+            display.result(stage(spec, 1, 100.0, is_adopted=False))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("[0/2] er")
+    assert lines[1].startswith("[0/2, 7 min left] sdaf")
