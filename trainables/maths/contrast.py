@@ -52,6 +52,16 @@ def negative_cosine(p_NP: Tensor, z_NP: Tensor) -> Tensor:
     return -cosine_similarity(p_NP, z_NP.detach(), dim=1).mean()
 
 
+def direction_spread(z_NP: Tensor) -> Tensor:
+    """Return how far the rows point apart: near 1 for random directions, 0 if all are parallel.
+
+    It is the root of 1 - |m|^2, m the mean of the rows at unit length, which is their total
+    variance. Chen and He (2021) watch it, as Eq. 7 is at its least where all rows are parallel.
+    """
+    mean_P = normalize(z_NP, dim=1).mean(dim=0)
+    return (1 - mean_P.square().sum()).clamp(min=0).sqrt()
+
+
 def mean_negative_cosine(p_NVP: Tensor, z_NVP: Tensor) -> Tensor:
     """Return Eq. 7 with all views of an image as positives: mean of -cos(p_a, z_b), a != b."""
     p, z = normalize(p_NVP, dim=2), normalize(z_NVP.detach(), dim=2)

@@ -10,7 +10,11 @@ from oclgrid.trainables.maths.balance import (
     keep_rate,
     kept_views,
 )
-from oclgrid.trainables.maths.contrast import mean_negative_cosine, negative_cosine
+from oclgrid.trainables.maths.contrast import (
+    direction_spread,
+    mean_negative_cosine,
+    negative_cosine,
+)
 from oclgrid.trainables.method import Method, join
 from oclgrid.trainables.network import mlp
 from oclgrid.trainables.registry import method
@@ -83,6 +87,10 @@ class Sdaf(Method[SdafConfig]):
             shape = (-1, 2 * self.rotation_count, PROJECTED)
             p_NVP, z_NVP = (torch.stack(pair, dim=1).view(shape) for pair in ((p1, p2), (z1, z2)))
             loss = mean_negative_cosine(p_NVP, z_NVP)
+        self.live |= {
+            "self_supervised_loss": loss.detach(),
+            "projection_spread": direction_spread(z.detach()),
+        }
         if self.config.pair_scale == "sum":
             loss = loss * 2
         return loss * len(z) if self.config.reduction == "sum" else loss

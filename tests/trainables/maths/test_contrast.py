@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from oclgrid.trainables.maths.contrast import negative_cosine, supcon
+from oclgrid.trainables.maths.contrast import direction_spread, negative_cosine, supcon
 
 GOLDEN_Z = torch.tensor(
     [
@@ -147,3 +147,18 @@ def test_negative_cosine_sends_a_gradient_to_predictions_only() -> None:
 
 def test_negative_cosine_of_a_zero_row_is_finite() -> None:
     assert negative_cosine(torch.zeros(1, 3), torch.ones(1, 3)) == 0
+
+
+@given(rows=st.integers(1, 6), seed=st.integers(0, 10_000))
+def test_direction_spread_is_the_root_of_the_variance_of_unit_rows(rows: int, seed: int) -> None:
+    z = torch.randn(rows, 3, generator=torch.Generator().manual_seed(seed)).double()
+    units = [[x / math.hypot(*row) for x in row] for row in z.tolist()]
+    means = [math.fsum(column) / rows for column in zip(*units, strict=True)]
+    variance = math.fsum((x - m) ** 2 for row in units for x, m in zip(row, means, strict=True))
+    expected = math.sqrt(variance / rows)
+    assert float(direction_spread(z)) == pytest.approx(expected, abs=1e-6)
+
+
+def test_direction_spread_is_nought_for_parallel_rows_and_one_for_balanced_ones() -> None:
+    assert float(direction_spread(torch.tensor([[1.0, 2.0], [2.0, 4.0]]))) < 1e-3
+    assert float(direction_spread(torch.tensor([[1.0, 2.0], [-3.0, -6.0]]))) == 1

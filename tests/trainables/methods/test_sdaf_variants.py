@@ -203,3 +203,16 @@ def test_euclid_measures_plain_distances_between_plain_features() -> None:
     assert isinstance(predictor, CentrePredictor)
     assert torch.equal(predictor.whitening, torch.eye(160, dtype=torch.float64))
     assert not predictor.normalise
+
+
+def test_only_norms_in_the_heads_keep_projections_apart() -> None:
+    """Without, all views project to nearly one direction, which is where Eq. 7 is at its least."""
+    spreads = {}
+    for norm in (False, True):
+        one = toy_cell(SdafConfig(head_norm=norm), 20, stream_fraction=0.3)
+        one.run_stage()
+        live = {name: float(value) for name, value in one.method.live.items()}
+        spreads[norm] = live["projection_spread"]
+        assert -1 <= live["self_supervised_loss"] <= 0
+    assert spreads[False] < 0.5
+    assert spreads[True] > 0.9
