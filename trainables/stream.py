@@ -123,10 +123,5 @@ class Stream:
 
 def to_float(images: npt.NDArray[np.uint8], device: torch.device) -> Tensor:
     """Return N x H x W x 3 bytes as N x 3 x H x W floats in [0, 1], channels last in memory."""
-    return (
-        torch.from_numpy(images)
-        .to(device)
-        .permute(0, 3, 1, 2)
-        .to(torch.get_default_dtype())
-        .div_(255)
-    )
+    pixels = torch.from_numpy(images).to(device).permute(0, 3, 1, 2)
+    return pixels.to(torch.get_default_dtype()).div_(255)
