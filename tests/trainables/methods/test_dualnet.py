@@ -92,6 +92,7 @@ def slow_phase(net: nn.ModuleDict, of: Cell, incoming: Batch, stage: int) -> tor
 
 
 @pytest.mark.parametrize("stage", [0, 1])
+@pytest.mark.usefixtures("double_precision")
 def test_slow_steps_and_look_ahead_are_those_of_a_slow_twin(stage: int) -> None:
     if stage == 0:
         one = cell()

@@ -85,6 +85,7 @@ def test_views_are_made_by_the_configured_series() -> None:
     assert in_second_stage()[0].method.config.views == SCR
 
 
+@pytest.mark.usefixtures("double_precision")
 def test_a_review_steps_through_the_memory_at_a_tenth_of_the_rate() -> None:
     one, _ = in_second_stage(review=True)
     twin, memory = copy.deepcopy(one.method.net), one.method.memory
