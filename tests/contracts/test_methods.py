@@ -168,7 +168,7 @@ def test_a_cell_ends_with_an_accuracy_for_every_class(name: str) -> None:
 def test_a_cell_learns_better_than_chance(name: str) -> None:
     chance = sum(1 / len(r.accuracies) for r in unbroken(name).records) / 5
     # Two standard deviations of guessing at 14 images of each class, after each of five stages.
-    assert summary(unbroken(name).spec, unbroken(name).records)["A"] > chance + 0.04
+    assert summary(unbroken(name).spec, unbroken(name).records)["A"] > chance + 0.05
 
 
 @pytest.mark.parametrize("name", METHODS)
