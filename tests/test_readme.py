@@ -202,6 +202,40 @@ def test_the_whole_stream_of_cifar10_shown_is_what_was_exported() -> None:
     assert f"{', '.join(first)} and {last} %" in " ".join(REPRODUCTION.split())
 
 
+def test_the_hunt_for_the_gap_quotes_what_was_exported() -> None:
+    told = " ".join(REPRODUCTION.split())
+    rows = pq.read_table(ROOT / "results" / "cells.parquet").to_pylist()
+    by_id = {row["cell_id"]: row for row in rows}
+
+    def lost(cell_id: str) -> str:
+        *_, before, last = by_id[cell_id]["stage_accuracies"]
+        return f"{100 * (before - last):.1f}"
+
+    for cell in read_sweep("cifar10-full").cells:
+        if cell.method.name != "er":
+            assert re.search(rf"\| {cell.method.name} +\| +{lost(cell.cell_id)} \|", REPRODUCTION)
+    plain, normed = read_sweep("readings-tenth").cells[:3], read_sweep("readings-tenth").cells[3]
+    nought, one, two = (lost(cell.cell_id) for cell in plain)
+    assert f"{nought} points in the last stage of order 0, {one} in that of order 1" in told
+    assert f"{two} in that of order 2" in told
+    first, second = by_id[plain[0].cell_id], by_id[normed.cell_id]
+    for name in ("E", "A"):
+        assert f"{name} {100 * second[name]:.1f} against {100 * first[name]:.1f} %" in told
+    live = (ROOT / "results" / "readings-tenth-live.csv").read_text(encoding="utf-8")
+    parts: dict[bool, list[dict[str, str]]] = {False: [], True: []}
+    for line in csv.DictReader(live.splitlines()):
+        assert line["cell_id"] in by_id
+        if int(line["batch"]) >= 25:
+            parts[line["cell_id"] == normed.cell_id].append(line)
+    for is_normed, lines in parts.items():
+        joined = " to " if is_normed else " and "
+        for name in ("self_supervised_loss", "projection_spread"):
+            values = [float(line[name]) for line in lines]
+            assert f"{min(values):.2f}{joined}{max(values):.2f}" in told
+    least = min(float(line["gamma"]) for lines in parts.values() for line in lines)
+    assert f"gamma never falls below {least:.3f}" in told
+
+
 def test_what_is_said_of_the_search_is_what_its_trials_say() -> None:
     folder = ROOT / "results" / "sdaf-lambda-tau-cifar10-tenth"
     rows = list(csv.DictReader((folder / "trials.csv").read_text(encoding="utf-8").splitlines()))
