@@ -221,6 +221,11 @@ def test_the_hunt_for_the_gap_quotes_what_was_exported() -> None:
     first, second = by_id[plain[0].cell_id], by_id[normed.cell_id]
     for name in ("E", "A"):
         assert f"{name} {100 * second[name]:.1f} against {100 * first[name]:.1f} %" in told
+    without, whole = (by_id[cell.cell_id] for cell in read_sweep("heads-full").cells[:2])
+    ends = [f"{100 * row[name]:.1f}" for name in ("E", "A") for row in (whole, without)]
+    assert "E is {} with it and {} % without, A {} and {} %".format(*ends) in told
+    *early, last = [f"{100 * a:.1f}" for a in whole["stage_accuracies"]]
+    assert f"stage by stage {', '.join(early)} and {last} %" in told
     live = (ROOT / "results" / "readings-tenth-live.csv").read_text(encoding="utf-8")
     parts: dict[bool, list[dict[str, str]]] = {False: [], True: []}
     for line in csv.DictReader(live.splitlines()):
