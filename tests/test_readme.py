@@ -226,6 +226,9 @@ def test_the_hunt_for_the_gap_quotes_what_was_exported() -> None:
     assert "E is {} with it and {} % without, A {} and {} %".format(*ends) in told
     *early, last = [f"{100 * a:.1f}" for a in whole["stage_accuracies"]]
     assert f"stage by stage {', '.join(early)} and {last} %" in told
+    ways = [by_id[cell.cell_id]["E"] for cell in read_sweep("heads-full").cells[1:5]]
+    named = "{:.1f} with Mahalanobis, {:.1f} of unit length, {:.1f} with Euclid, {:.1f} with both"
+    assert named.format(*(100 * end for end in ways)) in told
     live = (ROOT / "results" / "readings-tenth-live.csv").read_text(encoding="utf-8")
     parts: dict[bool, list[dict[str, str]]] = {False: [], True: []}
     for line in csv.DictReader(live.splitlines()):
