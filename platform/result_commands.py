@@ -57,6 +57,18 @@ def _source(options: Any) -> Any:
     return open_source(location) if location.exists else None
 
 
+def _required_source(options: Any, purpose: str) -> Any:
+    """Return where the options say that results are; refuse a store that does not exist yet."""
+    from oclgrid.trainables.schema import SpecError
+
+    source = _source(options)
+    if source is None:
+        raise SpecError(
+            f"there is no store to {purpose}; `oclgrid run` or `oclgrid tune` makes one, or name it"
+        )
+    return source
+
+
 def export(options: Any) -> int:
     """Merge the finished cells of a sweep into a file, with its page; or write out a search."""
     from oclgrid.search_spaces.named import kind_of
@@ -71,9 +83,7 @@ def _export_search(options: Any) -> int:
     from oclgrid.platform.search_report import search_files
     from oclgrid.trainables.schema import SpecError
 
-    search, source = search_of(options), _source(options)
-    if source is None:
-        raise SpecError("there is no store to export from; `oclgrid tune` makes one, or name it")
+    search, source = search_of(options), _required_source(options, "export from")
     files = search_files(search, source)
     folder = Path(options.to) / search.name
     try:
@@ -89,11 +99,8 @@ def _export_search(options: Any) -> int:
 def _export_sweep(options: Any) -> int:
     from oclgrid.platform.export import CELLS, Export, export_cells
     from oclgrid.platform.export_page import export_page
-    from oclgrid.trainables.schema import SpecError
 
-    sweep, source = sweep_of(options), _source(options)
-    if source is None:
-        raise SpecError("there is no store to export from; `oclgrid run` makes one, or name it")
+    sweep, source = sweep_of(options), _required_source(options, "export from")
     folder = Path(options.to)
     print("reading the store ...", file=sys.stderr)
     count = export_cells(sweep, source, folder)
@@ -151,17 +158,11 @@ def search_of(options: Any) -> "Search":
 
 
 def _write_report(options: Any, name: str, build: Callable[["Source"], str]) -> int:
-    from oclgrid.trainables.schema import SpecError
-
     options.output = options.output or f"{name}.html"
     options.format = "html"
     check_output(options)
     print("reading the store and drawing ...", file=sys.stderr)
-    source = _source(options)
-    if source is None:
-        raise SpecError(
-            "there is no store to report on; `oclgrid run` or `oclgrid tune` makes one, or name it"
-        )
+    source = _required_source(options, "report on")
     write_whole(Path(options.output), build(source).encode())
     print(f"the report is in {options.output}")
     return DONE
