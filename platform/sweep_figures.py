@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 Values = Mapping[str, Sequence[float]]
 """By method, one value for each class order. Methods keep their order, and with it their colour."""
+LEGEND_LETTERS = 56
+"""What a line of a legend has room for; names of variants are long."""
 Curves = Mapping[str, Sequence[Sequence[float]]]
 """By method, one curve for each class order."""
 
@@ -92,7 +94,8 @@ def _bands(axes: "Axes", curves: Mapping[str, np.ndarray], *, markers: bool = Tr
             std = curve.std(axis=0, ddof=1)
             axes.fill_between(x, mean - std, mean + std, color=style.colour, alpha=0.15, lw=0)
     axes.grid(axis="y")
-    axes.figure.legend(loc="outside lower center", ncols=4)
+    columns = LEGEND_LETTERS // (max(map(len, curves), default=0) + 6)  # 6: the mark beside a name
+    axes.figure.legend(loc="outside lower center", ncols=min(4, max(1, columns)))
 
 
 def _bars(
