@@ -2,7 +2,7 @@
 
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -124,23 +124,32 @@ def _train(
     cells = {c: a.spec for c, a in assignments.items()}
     slots = cluster.slots(held.asked)
     events = Events(display.result, display.retry)
-    waves = _waves(plan.todo + plan.to_analyse)
-    followers = [spec.cell_id for wave in waves[1:] for spec in wave]
-    with display.watching(cells, stages, slots=slots, poll=cluster.progress, adopting=followers):
-        for wave in waves:
+    donors = filing.store.donors(cells.values())
+    leaders, followers = _waves(cells.values(), donors)
+    adopting = [s.cell_id for s in leaders if s.training_id in donors]
+    adopting += [s.cell_id for s in followers]
+    with display.watching(cells, stages, slots=slots, poll=cluster.progress, adopting=adopting):
+        for wave in filter(None, (leaders, followers)):
             if held.stop.is_asked:
                 break
-            chosen = filing.with_donors([assignments[spec.cell_id] for spec in wave])
+            if wave is followers:
+                donors = filing.store.donors(wave)
+            chosen = filing.with_donors([assignments[spec.cell_id] for spec in wave], donors)
             errors |= cluster.run(chosen, asked=held.asked, data=place.data, events=events)
     return {cell_id: reason for cell_id, reason in errors.items() if reason}
 
 
-def _waves(cells: list[CellSpec]) -> list[list[CellSpec]]:
-    """Split the cells so that one with the same training as another comes after it."""
-    first = {spec.training_id: spec for spec in reversed(cells)}
-    leaders = [spec for spec in cells if first[spec.training_id] is spec]
-    followers = [spec for spec in cells if first[spec.training_id] is not spec]
-    return [wave for wave in (leaders, followers) if wave]
+def _waves(
+    cells: Collection[CellSpec], trained: Container[str]
+) -> tuple[list[CellSpec], list[CellSpec]]:
+    """Return the cells that can run at once, and those whose training one of them does first."""
+    first = {spec.training_id: spec for spec in reversed(list(cells))}
+    leaders: list[CellSpec] = []
+    followers: list[CellSpec] = []
+    for spec in cells:
+        leads = spec.training_id in trained or first[spec.training_id] is spec
+        (leaders if leads else followers).append(spec)
+    return leaders, followers
 
 
 class _Filing:
@@ -189,11 +198,12 @@ class _Filing:
                 assignments[spec.cell_id] = Assignment(spec, log, analyses=plan.analyses)
         return assignments
 
-    def with_donors(self, assignments: "list[Assignment]") -> "dict[str, Assignment]":
+    def with_donors(
+        self, assignments: "list[Assignment]", donors: Mapping[str, str]
+    ) -> "dict[str, Assignment]":
         """Return the assignments, with a log to take trained stages from where there is one."""
         from oclgrid.platform.cell_log import MlflowCellLog
 
-        donors = self.store.donors(a.spec for a in assignments)
         chosen = {}
         for assignment in assignments:
             spec = assignment.spec

@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from mlflow import MlflowClient
 
-pytestmark = pytest.mark.slow
+from oclgrid.platform.run import _waves
+from oclgrid.search_spaces.sweep import parse_sweep
 
 SWEEP = """
 sweep: donors
@@ -16,6 +18,14 @@ cells: {dataset: digits, memory: 50, orders: 1, method: [sdaf-euclid, sdaf], str
 """
 
 
+def test_cells_wait_for_a_training_that_the_store_does_not_have() -> None:
+    euclid, other = parse_sweep(yaml.safe_load(SWEEP), where="donors.yaml").cells
+    assert euclid.training_id == other.training_id
+    assert _waves([euclid, other], ()) == ([euclid], [other])
+    assert _waves([euclid, other], {euclid.training_id}) == ([euclid, other], [])
+
+
+@pytest.mark.slow
 def test_the_second_classifier_costs_no_training(tmp_path: Path) -> None:
     (tmp_path / "donors.yaml").write_text(SWEEP)
     command = [sys.executable, "-m", "oclgrid.platform.cli", "run", "donors.yaml"]
