@@ -267,6 +267,7 @@ def _start(cpus: int, say: Callable[[str], None]) -> None:
             say(f"Ray did not start ({reason[:60]}); trying again")
         finally:
             os.umask(old_mask)
+    _end_log_monitor()
     _close_token()
 
 
@@ -281,6 +282,12 @@ def _end_half_started(error: Exception) -> None:
         if isinstance(node, Node):
             node.kill_all_processes(check_alive=False, allow_graceful=False, wait=True)
     ray.shutdown()
+
+
+def _end_log_monitor() -> None:
+    """End what reads the workers' logs for the driver, which has asked for none; cells want it."""
+    if node := ray._private.worker._global_node:
+        node.kill_log_monitor(check_alive=False)
 
 
 def _close_token() -> None:

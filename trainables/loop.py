@@ -19,7 +19,7 @@ from oclgrid.trainables.spec import CellSpec
 from oclgrid.trainables.stream import Stream
 
 CHECKPOINT_FORMAT = 1
-PROGRESS_SECONDS = 1.0
+PROGRESS_SECONDS = 2.0
 
 
 class DivergedError(Exception):

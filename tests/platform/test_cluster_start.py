@@ -11,7 +11,9 @@ from ray._private import services
 
 from oclgrid.platform.launch import STARTS, Cluster
 from oclgrid.trainables.schema import SpecError
+from tests.processes import marked
 
+MARK = "OCLGRID_TEST=cluster-start"
 TOO_SLOW = "The current node timed out during startup. This could happen because\nof many things"
 
 
@@ -44,11 +46,13 @@ def test_a_second_attempt_works_and_nothing_is_left_of_the_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     told: list[str] = []
+    monkeypatch.setenv(*MARK.split("="))
     monkeypatch.setattr(services, "get_node", failing(1, services.get_node))
     with Cluster(None, cpus=1, say=told.append) as cluster:
         assert len(told) == 1
         assert cluster.slots({"CPU": 1.0}) == 1
         assert len(_children("gcs_server")) == len(_children("raylet")) == 1
+        assert not [c for c in marked(MARK).values() if "log_monitor.py" in c]
     assert not _children("gcs_server")
 
 
