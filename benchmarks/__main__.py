@@ -11,6 +11,7 @@ from benchmarks import (
     evaluation,
     files,
     growth,
+    layers,
     memory,
     methods,
     planning,
@@ -25,6 +26,7 @@ from oclgrid.platform.provenance import hardware, provenance
 
 SUITES = {
     "step": step.measure,
+    "layers": layers.measure,
     "methods": methods.measure,
     "compiled": compiled.measure,
     "views": views.measure,

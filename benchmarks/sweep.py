@@ -57,14 +57,15 @@ def measure() -> list[Entry]:
         wall = time.time() - started
         spans = _spans(sweep, folder)
         bare += _bare(range(half, len(sweep.cells)), folder)
-    first, last = min(s.begun for s in spans), max(s.ended for s in spans)
+    first = min(s.begun for s in spans)
     trained = sum(s.trained for s in spans)
-    overhead = (SLOTS * (last - first) - trained) / len(spans)
     pauses = _pauses(spans)
+    held = sum(s.ended - s.begun for s in spans) + sum(pauses)
+    overhead = (held - trained) / len(spans)
     return [
         Entry(
             f"efficiency of a sweep of {len(spans)} cells on {SLOTS} slots",
-            bare / (SLOTS * (last - first)),
+            bare / held,
             "bare processes",
             0.0,
             {
