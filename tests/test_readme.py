@@ -194,12 +194,13 @@ def test_the_classifiers_shown_are_what_was_exported() -> None:
 def test_the_whole_stream_of_cifar10_shown_is_what_was_exported() -> None:
     table = exported("cifar10-full")
     assert table in REPRODUCTION
-    assert "\n".join(line for line in table.splitlines() if "0 of 1" not in line) in README
+    assert table in README
     cells = pq.read_table(ROOT / "results" / "cells.parquet").to_pylist()
-    wanted = read_sweep("cifar10-full").cells[0].cell_id
-    (sdaf,) = [c for c in cells if c["cell_id"] == wanted]
-    *first, last = [f"{100 * a:.1f}" for a in sdaf["stage_accuracies"]]
-    assert f"{', '.join(first)} and {last} %" in " ".join(REPRODUCTION.split())
+    by_id = {c["cell_id"]: c["stage_accuracies"] for c in cells}
+    for order, cell in enumerate(read_sweep("cifar10-full").cells[:3]):
+        *first, last = [f"{100 * a:.1f}" for a in by_id[cell.cell_id]]
+        told = f"{', '.join(first)} and {last} % in order {order}"
+        assert told in " ".join(REPRODUCTION.split())
 
 
 def test_the_hunt_for_the_gap_quotes_what_was_exported() -> None:
@@ -212,8 +213,9 @@ def test_the_hunt_for_the_gap_quotes_what_was_exported() -> None:
         return f"{100 * (before - last):.1f}"
 
     for cell in read_sweep("cifar10-full").cells:
-        if cell.method.name != "er":
-            assert re.search(rf"\| {cell.method.name} +\| +{lost(cell.cell_id)} \|", REPRODUCTION)
+        if cell.method.name != "er" and cell.cell_id in by_id:
+            named = f"{cell.method.name}, order {cell.class_order}"
+            assert re.search(rf"\| {named} +\| +{lost(cell.cell_id)} \|", REPRODUCTION)
     *plain, normed = read_sweep("readings-tenth").cells[:4]
     nought, one, two = (lost(cell.cell_id) for cell in plain)
     assert f"{nought} points in the last stage of order 0, {one} in that of order 1" in told
