@@ -1,6 +1,7 @@
 """GSS-greedy (Aljundi et al., 2019): keep exemplars whose gradients differ."""
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -45,16 +46,21 @@ class Gss(Er):
         new = self.stream.fetch(incoming.indices[:room])
         scores = torch.full((room,), FIRST_SCORE)
         if self.memory.filled:
-            scores = largest_cosine(self._own_gradients(new), self._memory_gradients()).cpu()
+            known = torch.stack(list(self._memory_gradients()))
+            scores = largest_cosine(self._own_gradients(new), known).cpu()
         self._scores[self.memory.filled : self.memory.filled + room] = scores
         self.memory.append(new.indices, new.labels.cpu())
         self.memory.seen += len(incoming) - room
 
     def _replace(self, incoming: Batch) -> None:
         self.memory.seen += len(incoming)
-        known = self._memory_gradients()
-        if largest_cosine(self._gradient(incoming)[None], known).item() >= 0:
-            return
+        gradient, parts = self._gradient(incoming)[None], []
+        for part in self._memory_gradients():
+            # One part that the batch does not oppose decides; most often it is the first.
+            if largest_cosine(gradient, part[None]).item() >= 0:
+                return
+            parts.append(part)
+        known = torch.stack(parts)
         spread = self._scores.max() - self._scores.min()
         chances = (self._scores - self._scores.min()) / (spread + 0.01)
         count = min(len(incoming), int((chances > 0).sum()))
@@ -68,12 +74,12 @@ class Gss(Er):
         self.memory.write(slots[goes], new.indices[goes], new.labels.cpu()[goes])
         self._scores[slots[goes]] = scores[goes]
 
-    def _memory_gradients(self) -> Tensor:
-        """Return the gradients of random disjoint parts of the memory, one a row."""
+    def _memory_gradients(self) -> Iterator[Tensor]:
+        """Draw random disjoint parts of the memory; yield the gradient of each when asked."""
         size = min(self.config.subset_size, self.memory.filled)
         count = min(self.config.subsets, self.memory.filled // size)
         order = torch.randperm(self.memory.filled, generator=self.memory_rng)[: size * count]
-        return torch.stack([self._gradient(self.recall(slots)) for slots in order.split(size)])
+        return (self._gradient(self.recall(slots)) for slots in order.split(size))
 
     def _gradient(self, batch: Batch) -> Tensor:
         """Return the gradient of a batch's mean loss, as one vector."""

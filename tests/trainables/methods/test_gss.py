@@ -133,6 +133,15 @@ def test_a_batch_that_resembles_the_memory_changes_nothing() -> None:
     assert torch.equal(after["scores"], before["scores"])
 
 
+def test_one_part_of_the_memory_that_agrees_is_enough_to_change_nothing() -> None:
+    one, _ = second_stage(cell(memory_size=8, subset_size=4), old=2, new=0)
+    passes: list[int] = []
+    one.method.net["backbone"].register_forward_pre_hook(lambda *_: passes.append(1))
+    known = one.stream.fetch(one.method.memory.indices[:4])
+    one.method.remember(known)
+    assert len(passes) == 2  # the batch and the first of two parts
+
+
 def test_exemplars_that_are_all_alike_all_stay() -> None:
     one, incoming = filled()
     state = one.method.state()
