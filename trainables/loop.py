@@ -75,6 +75,7 @@ class Cell:
         self.stream = Stream(spec, self.info, splits, device=target)
         self.method = find(spec.method.name).learner(spec, self.info, self.stream, device=target)
         self.records: list[StageRecord] = []
+        self._tested_by: Predictor | None = None
 
     @property
     def is_finished(self) -> bool:
@@ -83,7 +84,7 @@ class Cell:
 
     def run_stage(self, on_progress: Callable[[Progress], None] = lambda _: None) -> StageRecord:
         """Train on the next stage, test on all classes seen so far, return the record."""
-        stage = len(self.records)
+        stage, self._tested_by = len(self.records), None
         self.method.begin_stage(stage)
         started = time.perf_counter()
         self._train(stage, on_progress)
@@ -102,7 +103,8 @@ class Cell:
     def _tested(self, *, train_seconds: float) -> StageRecord:
         """Test on all classes seen so far and keep the record."""
         started = time.perf_counter()
-        confusion = self._test(self.method.predictor())
+        self._tested_by = self.method.predictor()
+        confusion = self._test(self._tested_by)
         record = StageRecord(
             stage=len(self.records) + 1,
             accuracies=[row[i] / sum(row) for i, row in enumerate(confusion)],
@@ -165,6 +167,7 @@ class Cell:
         self.records = [StageRecord(**r) for r in saved["records"]]
 
     def _load(self, saved: dict[str, Any], stage: int) -> None:
+        self._tested_by = None
         try:
             self.method.load(saved["method"])
             self.method.begin_stage(stage)
@@ -183,8 +186,8 @@ class Cell:
         return backbone
 
     def predictor(self) -> Predictor:
-        """Return the classifier of the last finished stage."""
-        return self.method.predictor()
+        """Return the classifier of the last finished stage; after a test, the one tested."""
+        return self._tested_by or self.method.predictor()
 
 
 def _read_checkpoint(content: bytes, key: str, wanted: str) -> dict[str, Any]:

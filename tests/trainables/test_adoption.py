@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
 from oclgrid.search_spaces.sweep import parse_sweep
 from oclgrid.trainables.datasets import data_root
@@ -65,3 +66,15 @@ def test_a_checkpoint_of_another_training_or_stage_is_refused(donor: list[bytes]
         Cell(spec("sdaf-align"), data_root()).adopt_stage(donor[0])
     with pytest.raises(CheckpointError, match="is not of stage 1"):
         Cell(spec("sdaf-euclid"), data_root()).adopt_stage(donor[1])
+
+
+def test_the_classifier_of_a_stage_is_fitted_once(donor: list[bytes]) -> None:
+    cell = Cell(spec("sdaf"), data_root())
+    cell.adopt_stage(donor[0])
+    first = cell.predictor()
+    assert cell.predictor() is first
+    cell.run_stage()
+    later, anew = cell.predictor(), Cell(spec("sdaf"), data_root())
+    anew.resume(cell.checkpoint())
+    assert later is not first
+    assert torch.equal(later.get_buffer("centres"), anew.predictor().get_buffer("centres"))
