@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from oclgrid.trainables.datasets import DATASETS
+from oclgrid.trainables.datasets import DATASETS, Dataset
 from oclgrid.trainables.method import Method
 from oclgrid.trainables.registry import find
 from oclgrid.trainables.sources import Images, Splits
@@ -28,7 +28,20 @@ def learner(
         pixels = random.integers(0, 256, (count, side, side, 3), dtype=np.uint8)
         return Images(pixels, np.arange(count) % classes)
 
-    entry = find(name)
+    splits = Splits(images(max(2000, memory)), images(100))
+    made = new_learner(name, info, splits, memory=memory, **settings)
+    made.begin_stage(LAST_STAGE - 1)
+    _fill(made, memory)
+    made.end_stage()
+    made.begin_stage(LAST_STAGE)
+    return made
+
+
+def new_learner(
+    name: str, info: Dataset, splits: Splits, *, memory: int, **settings: Any
+) -> Method[Any]:
+    """Return a method that has seen nothing yet of these images."""
+    entry, device = find(name), torch.device("cpu")
     config: Any = entry.config
     spec = CellSpec(
         dataset="cifar10",
@@ -38,15 +51,8 @@ def learner(
         seed=0,
         method=config(**config.for_dataset("cifar10") | settings),
     )
-    stream = Stream(
-        spec, info, Splits(images(max(2000, memory)), images(100)), device=torch.device("cpu")
-    )
-    made = entry.learner(spec, info, stream, device=torch.device("cpu"))
-    made.begin_stage(LAST_STAGE - 1)
-    _fill(made, memory)
-    made.end_stage()
-    made.begin_stage(LAST_STAGE)
-    return made
+    stream = Stream(spec, info, splits, device=device)
+    return entry.learner(spec, info, stream, device=device)
 
 
 def _fill(method: Method[Any], memory: int) -> None:

@@ -1,7 +1,7 @@
 """Slow twins of the methods: the same algorithm in the obvious way, for something to beat."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 from unittest.mock import patch
@@ -31,6 +31,7 @@ TWINS = {
     "sdaf": VIEWS,
 }
 """What is slow about a twin besides its memory format; the other methods have nothing else."""
+_of_batch, _of_parts = Gss._gradient, Gss._memory_gradients
 
 
 def made_plain(method: Method[Any]) -> Method[Any]:
@@ -57,7 +58,8 @@ def slowly(name: str) -> AbstractContextManager[Any]:
     if COPY in about:
         stack.enter_context(patch(f"{module}.after_step", _after_step))
     if name == "gss":
-        stack.enter_context(patch.object(Gss, "_own_gradients", _own_gradients))
+        for slow in (_gradient, _own_gradients, _memory_gradients):
+            stack.enter_context(patch.object(Gss, slow.__name__, slow))
     if name == "aser":
         stack.enter_context(patch.object(Aser, "_features", _features))
         stack.enter_context(patch(f"{module}.knn_shapley", _knn_shapley))
@@ -90,7 +92,16 @@ def _after_step(net: nn.ModuleDict, gradients: Sequence[Tensor], rate: float) ->
 
 
 def _own_gradients(gss: Gss, batch: Batch) -> Tensor:
-    return torch.stack([gss._gradient(gss.stream.fetch(index[None])) for index in batch.indices])
+    images = (gss.stream.fetch(index[None]) for index in batch.indices)
+    return torch.stack([_of_batch(gss, image) for image in images])
+
+
+def _gradient(gss: Gss, batch: Batch) -> Tensor:
+    return _own_gradients(gss, batch).mean(0)
+
+
+def _memory_gradients(gss: Gss) -> Iterator[Tensor]:
+    return iter(list(_of_parts(gss)))  # all of them, whether one decides or not
 
 
 def _features(aser: Aser, *batches: Batch) -> list[Tensor]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import compare, evaluation, files, growth, layers, step, views
+from benchmarks import compare, evaluation, files, growth, gss, layers, step, views
 from benchmarks.learners import LAST_STAGE, learner, take
 from benchmarks.measure import table
 from benchmarks.picture import PANELS, picture, points
@@ -75,8 +75,10 @@ def test_the_quick_suites_measure_gains(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(suite, "REPEATS", 2)
     monkeypatch.setattr(step, "METHODS", ("er",))
     monkeypatch.setattr(evaluation, "SAMPLE", 8)
-    entries = [e for s in (step, views, evaluation, files) for e in s.measure()]
-    assert len({e.name for e in entries}) == len(entries) == 10
+    monkeypatch.setattr(gss, "STAGES", 3)
+    monkeypatch.setattr(gss, "BATCHES", 1)
+    entries = [e for s in (step, views, evaluation, files, gss) for e in s.measure()]
+    assert len({e.name for e in entries}) == len(entries) == 11
     assert all(e.ratio > 0 for e in entries)
 
 
