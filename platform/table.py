@@ -31,6 +31,8 @@ class Row:
     """When the last of them finished."""
     departures: Mapping[str, str] = field(default_factory=dict)
     """What differs from the paper's protocol and settings."""
+    in_label: frozenset[str] = frozenset()
+    """Those of its settings that the label tells."""
     printed: Mapping[str, Printed] = field(default_factory=dict)
     """The paper's E, A, F and beta, as far as it has them."""
     judgement: Judgement | None = None
@@ -116,8 +118,13 @@ def _labelled(table: list[Row]) -> list[Row]:
 def _told_apart(row: Row, alike: list[Row]) -> Row:
     """Return the row with those of its settings in its name that not all the others have."""
     own, *others = (_settings(r) for r in (row, *(r for r in alike if r is not row)))
-    told = [f"{k} {v}" for k, v in own.items() if any(o.get(k) != v for o in others)]
-    return replace(row, label=f"{row.method} ({', '.join(told)})") if told else row
+    told = {k: v for k, v in own.items() if any(o.get(k) != v for o in others)}
+    label = f"{row.method} ({_listed(told)})" if told else row.label
+    return replace(row, label=label, in_label=frozenset(told))
+
+
+def _listed(settings: Mapping[str, str]) -> str:
+    return ", ".join(f"{k} {v}" for k, v in settings.items())
 
 
 def _settings(row: Row) -> dict[str, str]:
@@ -155,7 +162,8 @@ def notes(table: Sequence[Row]) -> list[str]:
     others: dict[str, list[str]] = defaultdict(list)
     for row in judged:
         if row.departures:
-            others[", ".join(f"{k} {v}" for k, v in row.departures.items())].append(row.method)
+            untold = {k: v for k, v in row.departures.items() if k not in row.in_label}
+            others[_listed(untold) or "what stands in brackets"].append(row.method)
     for reason, methods in others.items():
         names = ", ".join(dict.fromkeys(methods))
         told.append(f"{OTHER}, so not judged against the paper: {reason} ({names}).")

@@ -134,6 +134,16 @@ def test_a_cell_that_is_not_the_papers_is_not_judged(parts: dict[str, object]) -
     assert "not judged against the paper" in notes(made)[0]
 
 
+@pytest.mark.parametrize(
+    ("part", "told"), [(1, "what stands in brackets"), (0.5, "stream_fraction 0.5")]
+)
+def test_rows_that_name_their_settings_share_a_note(part: float, told: str) -> None:
+    variants = [{}, {"head_norm": True}, {"unseen": "included"}]
+    made = table(stream_fraction=part, overrides={"sdaf": variants})
+    others = [n for n in notes(made) if "not judged" in n]
+    assert others == [f"other protocol, so not judged against the paper: {told} (sdaf)."]
+
+
 def test_the_papers_own_cell_is_judged() -> None:
     made = table()
     assert verdicts(made) == ["within"]
