@@ -11,7 +11,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from oclgrid.platform.results import NUMBERS, CellRun, Source, SweepRun, flatten
+from oclgrid.platform.results import (
+    LIVE,
+    LIVE_BATCHES,
+    NUMBERS,
+    CellRun,
+    Live,
+    Source,
+    SweepRun,
+    flatten,
+)
 from oclgrid.search_spaces.sweep import Sweep
 from oclgrid.trainables.schema import SpecError
 from oclgrid.trainables.spec import CellSpec
@@ -47,6 +56,11 @@ class Export:
         """Return the accuracy after each finished stage, by run id."""
         return {r: self._by_run[r]["stage_accuracies"] for r in run_ids if r in self._by_run}
 
+    def live(self, run_ids: Iterable[str]) -> dict[str, Live]:
+        """Return what was told during training, by run id."""
+        rows = {run_id: self._by_run[run_id] for run_id in run_ids if run_id in self._by_run}
+        return {r: {k: v for k, v in row.items() if _is_live(k)} for r, row in rows.items()}
+
     def sweep(self, name: str) -> SweepRun | None:
         """Return None: an export holds cells only."""
         del name
@@ -70,9 +84,11 @@ def export_cells(sweep: Sweep, source: Source, folder: Path) -> int:
     aside and put in place at once, by one process at a time.
     """
     found = {c: run for c, run in source.cells(sweep.cells).items() if run.is_finished}
-    stages = source.stage_accuracies([run.run_id for run in found.values()])
+    run_ids = [run.run_id for run in found.values()]
+    stages, live = source.stage_accuracies(run_ids), source.live(run_ids)
     rows = {
         spec.cell_id: _row(spec, found[spec.cell_id], stages, sweep.name)
+        | live.get(found[spec.cell_id].run_id, {})
         for spec in sweep.cells
         if spec.cell_id in found
     }
@@ -112,7 +128,11 @@ def _row(spec: CellSpec, run: CellRun, stages: dict[str, list[float]], sweep: st
 
 def is_analysis(name: str) -> bool:
     """Whether a metric is the number of an analysis, such as ``cka/seen``."""
-    return "/" in name and not name.startswith(("live/", "system/"))
+    return "/" in name and not name.startswith((LIVE, "system/"))
+
+
+def _is_live(name: str) -> bool:
+    return name == LIVE_BATCHES or name.startswith(LIVE)
 
 
 def _cell_run(row: Row) -> CellRun:
@@ -167,8 +187,9 @@ def _columns(names: set[str]) -> list[str]:
     first, last = [*IDENTITY], [*MEASURED, "stage_accuracies"]
     settings = sorted(n for n in names if n.startswith("method."))
     analyses = sorted(filter(is_analysis, names))
+    live = sorted(filter(_is_live, names))
     traced = sorted(n for n in names if n.startswith(TRACED))
-    known = [*first, *settings, *last, *analyses, *traced, *ORIGIN]
+    known = [*first, *settings, *last, *analyses, *live, *traced, *ORIGIN]
     return [n for n in known if n in names] + sorted(names - set(known))
 
 

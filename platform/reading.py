@@ -13,7 +13,15 @@ from typing import Any
 from urllib.parse import quote
 
 from oclgrid.platform.location import Location
-from oclgrid.platform.results import CellRun, StageTime, SweepRun, TimedSource
+from oclgrid.platform.results import (
+    LIVE,
+    CellRun,
+    Live,
+    StageTime,
+    SweepRun,
+    TimedSource,
+    live_of,
+)
 from oclgrid.trainables.spec import CellSpec
 
 EXPERIMENT = "oclgrid"
@@ -116,6 +124,17 @@ class Folder:
         for run_id, value in self._base.execute(query, [json.dumps(list(run_ids))]):
             found[run_id].append(value)
         return dict(found)
+
+    def live(self, run_ids: Iterable[str]) -> dict[str, Live]:
+        """Return what was told during training, by run id."""
+        found: dict[str, list[tuple[str, int, float]]] = {run_id: [] for run_id in run_ids}
+        query = f"""
+            SELECT run_uuid, key, step, value FROM metrics
+            WHERE key LIKE '{LIVE}%' AND {AMONG} ORDER BY timestamp
+        """
+        for run_id, name, batch, value in self._base.execute(query, [json.dumps(list(found))]):
+            found[run_id].append((name, batch, value))
+        return {run_id: live_of(points) for run_id, points in found.items()}
 
     def sweep(self, name: str) -> SweepRun | None:
         """Return the run of a sweep, if it has one."""

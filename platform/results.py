@@ -1,5 +1,6 @@
 """What a store knows of cells, sweeps and searches, as plans, tables and reports see it."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -79,6 +80,25 @@ class SweepRun:
     ended_at_ms: int
 
 
+LIVE, LIVE_BATCHES = "live/", "live_batches"
+Live = dict[str, list[float]]
+"""What was told of a cell while it trained: ``live/NAME``, and at which of its batches each."""
+
+
+def live_of(points: Iterable[tuple[str, int, float]]) -> Live:
+    """Return points of (name, batch, value), oldest first, as lists of equal length.
+
+    A stage that was begun twice tells of its batches twice: the last word counts.
+    """
+    by_batch: dict[int, dict[str, float]] = {}
+    for name, batch, value in points:
+        by_batch.setdefault(batch, {})[name] = value
+    told = sorted(by_batch.items())
+    names = sorted({name for _, values in told for name in values})
+    columns = {n: [float(f"{v.get(n, math.nan):.5g}") for _, v in told] for n in names}
+    return {LIVE_BATCHES: [float(batch) for batch, _ in told], **columns} if told else {}
+
+
 class Source(Protocol):
     """Where results are read from: a store, through its server or its file, or an export."""
 
@@ -91,6 +111,9 @@ class Source(Protocol):
 
     def stage_accuracies(self, run_ids: Iterable[str]) -> dict[str, list[float]]:
         """Return the accuracy after each finished stage, by run id."""
+
+    def live(self, run_ids: Iterable[str]) -> dict[str, Live]:
+        """Return what was told during training, by run id."""
 
     def sweep(self, name: str) -> SweepRun | None:
         """Return the run of a sweep, if it has one."""

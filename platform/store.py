@@ -16,7 +16,7 @@ from mlflow.exceptions import MlflowException
 from sqlalchemy.exc import SQLAlchemyError
 
 from oclgrid.platform.reading import EXPERIMENT, NEWEST, read_artifact
-from oclgrid.platform.results import CellRun, StageTime, SweepRun, flatten
+from oclgrid.platform.results import LIVE, CellRun, Live, StageTime, SweepRun, flatten, live_of
 from oclgrid.trainables.datasets import dataset
 from oclgrid.trainables.schema import SpecError
 from oclgrid.trainables.spec import CellSpec
@@ -151,6 +151,16 @@ class Store:
         for run_id in run_ids:
             points = self.client.get_metric_history(run_id, "E")
             found[run_id] = [m.value for m in sorted(points, key=lambda m: int(m.step))]
+        return found
+
+    def live(self, run_ids: Iterable[str]) -> dict[str, Live]:
+        """Return what was told during training, by run id."""
+        found = {}
+        for run_id in run_ids:
+            names = [n for n in self.client.get_run(run_id).data.metrics if n.startswith(LIVE)]
+            points = [p for n in names for p in self.client.get_metric_history(run_id, n)]
+            points.sort(key=lambda m: int(m.timestamp))
+            found[run_id] = live_of((m.key, int(m.step), m.value) for m in points)
         return found
 
     def stage_times(self, place: str, method: str) -> list[StageTime]:

@@ -37,6 +37,10 @@ def filled(server_uri: str, sweep: Sweep) -> Store:
             store.log_numbers(run_id, numbers, step=stage, at=AT + stage)
         if i == 1:
             store.set_tags(run_id, {"error": "it <failed>"})
+        if i == 2:
+            for at, (batch, gamma) in enumerate([(4, 1.0), (9, 0.9), (4, 0.8123456)]):
+                told = {"live/gamma": gamma, "live/loss": 2.0}
+                store.log_numbers(run_id, told, step=batch, at=AT + at)
         store.set_status(run_id, "FAILED" if i == 1 else "FINISHED")
         store.client.log_text(run_id, f"text {i}", "some/file.txt")
     return store
@@ -74,6 +78,17 @@ def test_stages_sweeps_and_files_agree(filled: Store, folder: Folder, sweep: Swe
         assert source.artifact(run_ids[0], "some/other.txt") is None
 
 
+def test_what_was_told_during_training_is_the_last_word_on_each_batch(
+    filled: Store, folder: Folder, sweep: Sweep
+) -> None:
+    run_ids = [run.run_id for run in filled.cells(sweep.cells).values()]
+    live = folder.live(run_ids)
+    assert live == filled.live(run_ids)
+    assert live[run_ids[0]] == {}
+    columns = {"live_batches": [4, 9], "live/gamma": [0.81235, 0.9], "live/loss": [2, 2]}
+    assert columns in live.values()
+
+
 def test_an_export_says_what_the_store_says_of_finished_cells(
     folder: Folder, sweep: Sweep, tmp_path: Path
 ) -> None:
@@ -84,12 +99,12 @@ def test_an_export_says_what_the_store_says_of_finished_cells(
     exported = export.cells(sweep.cells)
     assert set(exported) == set(finished)
     for cell_id, run in exported.items():
-        numbers = dict(finished[cell_id].numbers)
-        del numbers["stage"]
-        assert run.numbers == numbers
+        numbers = finished[cell_id].numbers.items()
+        assert run.numbers == {k: v for k, v in numbers if k != "stage" and "live/" not in k}
         assert (run.run_id, run.stage) == (finished[cell_id].run_id, 5)
     run_ids = [run.run_id for run in exported.values()]
     assert export.stage_accuracies(run_ids) == folder.stage_accuracies(run_ids)
+    assert export.live(run_ids) == folder.live(run_ids)
 
 
 def test_a_database_of_another_version_is_left_to_mlflow(

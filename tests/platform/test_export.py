@@ -18,6 +18,7 @@ from oclgrid.trainables.schema import SpecError
 from oclgrid.trainables.spec import CellSpec
 
 STAGES = [0.9, 0.8, 0.7, 0.6, 0.5]
+LIVE_TOLD = {"live_batches": [3.0, 9.0], "live/gamma": [1.0, 0.9]}
 
 
 @dataclass
@@ -33,6 +34,9 @@ class Answers:
 
     def stage_accuracies(self, run_ids: Iterable[str]) -> dict[str, list[float]]:
         return dict.fromkeys(run_ids, STAGES)
+
+    def live(self, run_ids: Iterable[str]) -> dict[str, dict[str, list[float]]]:
+        return dict.fromkeys(run_ids, LIVE_TOLD)
 
     def sweep(self, name: str) -> SweepRun | None:
         return None
@@ -91,7 +95,7 @@ def test_a_row_holds_what_a_cell_is_what_came_out_and_where_from(tmp_path: Path)
     assert row["cka/seen"] == 0.8
     assert (row["commit"], row["version.torch"], row["hardware.cpu"]) == ("c0ffee", "2", "x")
     assert row["finished_at_ms"] == 1_700_000_000_000
-    assert "live/loss" not in row
+    assert {k: v for k, v in row.items() if "live" in k} == LIVE_TOLD
 
 
 def test_only_finished_cells_are_exported(tmp_path: Path) -> None:
@@ -155,6 +159,7 @@ def test_what_was_exported_is_read_back(tmp_path: Path) -> None:
     assert found[cell_id].is_finished
     assert found[cell_id].tags["analysis.cka"] == "digest"
     assert export.stage_accuracies([f"run {cell_id}"]) == {f"run {cell_id}": STAGES}
+    assert export.live([f"run {cell_id}"]) == {f"run {cell_id}": LIVE_TOLD}
 
 
 def test_a_killed_export_leaves_the_file_whole(
