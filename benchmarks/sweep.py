@@ -16,7 +16,7 @@ from oclgrid.search_spaces.sweep import Sweep, read_sweep
 
 SLOTS = 2
 TEXT = """sweep: bench
-cells: {dataset: digits, memory: 200, orders: 4, method: sdaf}
+cells: {dataset: digits, memory: 200, orders: 8, method: sdaf}
 overrides: {sdaf: {updates_per_batch: 4}}
 """
 BARE = """
