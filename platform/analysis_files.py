@@ -38,6 +38,8 @@ def analysis_figure(name: str, findings: Findings, *, title: str) -> bytes:
         case "tsne":
             kinds = {"test images": data["inliers"], data["outlier_set"]: data["outliers"]}
             return figures.plane_figure(kinds, title=title)
+        case "centres":
+            return figures.accuracies_figure(numbers, title=title)
         case "scree":
             return figures.scree_figure(data["eigenvalues"], title=title)
     raise ValueError(f"no figure is known for {name!r}")

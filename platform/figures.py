@@ -96,6 +96,19 @@ def plane_figure(kinds: Mapping[str, Sequence[Sequence[float]]], *, title: str) 
         return png(figure)
 
 
+def accuracies_figure(accuracies: Mapping[str, float], *, title: str) -> bytes:
+    """Return a bar for each accuracy, in their order from above."""
+    with drawing(1.2 + 0.35 * len(accuracies)) as (figure, axes):
+        names = [name.replace("_", " ") for name in accuracies]
+        bars = axes.barh(names, [100 * a for a in accuracies.values()], color=mark(0).colour)
+        axes.bar_label(bars, fmt="%.1f", padding=3)
+        axes.set_xlim(0, 100)
+        axes.invert_yaxis()
+        axes.set_xlabel("accuracy, %")
+        axes.set_title(title)
+        return png(figure)
+
+
 def scree_figure(eigenvalues: Sequence[float], *, title: str) -> bytes:
     """Return eigenvalues of the features' covariance, descending, on a logarithmic scale."""
     with drawing(3.4) as (figure, axes):

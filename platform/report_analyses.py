@@ -43,6 +43,21 @@ def _tsne(m: Material) -> Section | None:
     return _analysis(m, "tsne", "Features in the plane (t-SNE)", None)
 
 
+def _centres(m: Material) -> Section | None:
+    from oclgrid.platform.sweep_figures import accuracy_bars_figure
+
+    def draw(contest: list[Row]) -> str:
+        test = [k for k in _keys(m, "centres") if k.startswith("test_")]
+        accuracies = {k.replace("_", " "): numbers(m, contest, f"centres/{k}") for k in test}
+        return page.svg_figure(
+            accuracy_bars_figure(accuracies),
+            alt=f"Accuracy on test images by centres of exemplars or of images seen once, "
+            f"{where(contest[0])}.",
+        )
+
+    return _analysis(m, "centres", "What class centres are means of", draw)
+
+
 def _scree(m: Material) -> Section | None:
     from oclgrid.platform.sweep_figures import scree_overlay_figure
 
@@ -103,4 +118,4 @@ def _mean(runs: Sequence[CellRun], name: str) -> str:
     return shown("beta", spread(values)) if values else "-"
 
 
-ANALYSES = (_cka, _ood, _tsne, _scree)
+ANALYSES = (_cka, _ood, _tsne, _scree, _centres)

@@ -57,6 +57,11 @@ def cka_bars_figure(seen: Values, unseen: Values, *, title: str = "") -> str:
     return _bars(groups, xlabel="linear CKA (higher: changes less)", title=title, limit=1.0)
 
 
+def accuracy_bars_figure(accuracies: Mapping[str, Values], *, title: str = "") -> str:
+    """Return accuracies in [0, 1], by group, then by method."""
+    return _bars(_percent(accuracies), xlabel="accuracy, %", title=title, limit=100.0, digits=1)
+
+
 def ood_bars_figure(auc: Mapping[str, Values], *, title: str = "") -> str:
     """Return how well outliers are told from the cell's own test images.
 
@@ -64,9 +69,12 @@ def ood_bars_figure(auc: Mapping[str, Values], *, title: str = "") -> str:
         auc: By outlier set, then by method: areas under the ROC curve, in [0, 1].
         title: What the sweep is.
     """
-    percent = {k: {m: [100 * v for v in a] for m, a in values.items()} for k, values in auc.items()}
     label = "area under the ROC curve, % (50: by chance)"
-    return _bars(percent, xlabel=label, title=title, limit=100.0, digits=1, chance=50.0)
+    return _bars(_percent(auc), xlabel=label, title=title, limit=100.0, digits=1, chance=50.0)
+
+
+def _percent(groups: Mapping[str, Values]) -> dict[str, Values]:
+    return {k: {m: [100 * v for v in a] for m, a in vs.items()} for k, vs in groups.items()}
 
 
 def time_figure(train_seconds: Values, inference_seconds: Values, *, title: str = "") -> str:

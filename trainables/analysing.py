@@ -7,7 +7,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from oclgrid.trainables.analysis import Cka, Findings, Ood, Scree, Tsne
+from oclgrid.trainables.analysis import Centres, Cka, Findings, Ood, Scree, Tsne
 from oclgrid.trainables.maths import spectrum
 from oclgrid.trainables.maths.similarity import linear_cka, seen_and_unseen
 from oclgrid.trainables.predictor import CentrePredictor, fit_centres
@@ -40,16 +40,18 @@ def ood(settings: Ood, cell: Snapshots) -> Findings:
     Reading: the paper takes the training set as inliers; centres of the memory, as the
     classifier has them, are the other reading, left out where the memory holds too little.
     """
-    turns = range(cell.cell.method.rotation_count)
+    turns, config = range(cell.cell.method.rotation_count), cell.cell.method.config
     count, stages = settings.images, range(1, cell.stages + 1)
-    arrived = _stacked(
-        lambda turn: torch.cat([cell.arrived(s, count, turn=turn) for s in stages]), turns
-    )
+    options = {
+        "cutoff": config.eigenvalue_cutoff,
+        "normalise": config.normalise_features and settings.normalise == "method",
+    }
+    arrived = _arrived(cell, count, turns)
     labels = torch.cat([cell.arrived_labels(s, count) for s in stages])
-    centres = {"": _centres(settings, cell, arrived, labels)}
+    centres = {"": _centres(cell, arrived, labels, **options)}
     if len(cell.memory_labels) > 1:
         exemplars = _stacked(lambda turn: cell.memory(turn=turn), turns)
-        centres["_memory"] = _centres(settings, cell, exemplars, cell.memory_labels)
+        centres["_memory"] = _centres(cell, exemplars, cell.memory_labels, **options)
     test = _stacked(lambda turn: cell.test(turn=turn), turns)
     numbers, curves = {}, {}
     for name in settings.outlier_sets(cell.cell.spec.dataset):
@@ -60,19 +62,59 @@ def ood(settings: Ood, cell: Snapshots) -> Findings:
     return Findings(numbers=numbers, data={"curves": curves})
 
 
+def centres(settings: Centres, cell: Snapshots) -> Findings:
+    """Return accuracies by whose centres, how far is measured, and what is classified."""
+    turns, config = range(cell.cell.method.rotation_count), cell.cell.method.config
+    count, stages = settings.images, range(1, cell.stages + 1)
+    is_new = ~torch.cat([cell.arrived_is_kept(s, count) for s in stages])
+    labels = torch.cat([cell.arrived_labels(s, count) for s in stages])
+    images = {"test": (_stacked(lambda turn: cell.test(turn=turn), turns), cell.test_labels)}
+    sources = {"stream": (_arrived(cell, count, turns)[is_new], labels[is_new])}
+    if len(cell.memory_labels) > 1:
+        exemplars = _stacked(lambda turn: cell.memory(turn=turn), turns)
+        sources["exemplars"] = images["exemplars"] = exemplars, cell.memory_labels
+    numbers = {}
+    for distance, cutoff in (("euclid", None), ("mahalanobis", config.eigenvalue_cutoff)):
+        for source, known in sources.items():
+            rule = _centres(cell, *known, cutoff=cutoff, normalise=config.normalise_features)
+            for kind, asked in images.items():
+                if kind in ("test", source):
+                    numbers[f"{kind}_by_{source}_{distance}"] = _accuracy(rule, *asked)
+    return Findings(numbers=numbers)
+
+
+def _accuracy(rule: CentrePredictor, features_NKD: Tensor, labels_N: Tensor) -> float:
+    """Return the mean over classes of the share of images that are nearest to their own."""
+    is_right = rule.scores(features_NKD).argmax(dim=1) == labels_N
+    by_class = [is_right[labels_N == c].double().mean() for c in labels_N.unique()]
+    return float(torch.stack(by_class).mean())
+
+
 def _centres(
-    settings: Ood, cell: Snapshots, features_NKD: Tensor, labels_N: Tensor
+    cell: Snapshots,
+    features_NKD: Tensor,
+    labels_N: Tensor,
+    *,
+    cutoff: float | None,
+    normalise: bool,
 ) -> CentrePredictor:
-    method = cell.cell.method
     return fit_centres(
         cell.backbone(),
         torch.tensor(cell.cell.stream.sequence),
-        method.rotation_count,
+        cell.cell.method.rotation_count,
         features_NKD=features_NKD,
         labels_N=labels_N,
         classes=cell.cell.info.classes,
-        cutoff=method.config.eigenvalue_cutoff,
-        normalise=method.config.normalise_features and settings.normalise == "method",
+        cutoff=cutoff,
+        normalise=normalise,
+    )
+
+
+def _arrived(cell: Snapshots, count: int | None, turns: range) -> Tensor:
+    """Return N x K x D features of training images of all stages."""
+    stages = range(1, cell.stages + 1)
+    return _stacked(
+        lambda turn: torch.cat([cell.arrived(s, count, turn=turn) for s in stages]), turns
     )
 
 

@@ -166,7 +166,30 @@ class Scree(Analysis):
         return scree(self, cell)
 
 
-ANALYSES: dict[str, type[Analysis]] = {a.name: a for a in (Cka, Ood, Tsne, Scree)}
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Centres(Analysis):
+    """Accuracy of nearest class centres (Eq. 14) by what they are means of.
+
+    Exemplars are trained on again and again; images that arrived and were not kept, once. Where
+    centres of the latter are much the better ones, the memory has been learnt by heart.
+    """
+
+    name = "centres"
+    about = "what centres of exemplars lose against those of images seen once (accuracy)"
+    images: int | None = 500
+    """Of each stage, the first to arrive, without exemplars; null takes all."""
+
+    def __post_init__(self) -> None:
+        self._require("images", 2)
+
+    def compute(self, cell: "Snapshots") -> Findings:
+        """Return accuracies by whose centres, how far is measured, and what is classified."""
+        from oclgrid.trainables.analysing import centres
+
+        return centres(self, cell)
+
+
+ANALYSES: dict[str, type[Analysis]] = {a.name: a for a in (Cka, Ood, Tsne, Scree, Centres)}
 
 
 def default_outliers(dataset_name: str) -> tuple[str, ...]:

@@ -56,6 +56,11 @@ class Snapshots:
         """Return the arrival ranks that belong to ``arrived``."""
         return self.cell.stream.fetch(self._arrivals(stage, count)).labels.cpu()
 
+    def arrived_is_kept(self, stage: int, count: int | None) -> Tensor:
+        """Return which images of ``arrived`` are exemplars after the last stage."""
+        memory = self.cell.method.memory
+        return torch.isin(self._arrivals(stage, count), memory.indices[: memory.filled])
+
     def memory(self, *, turn: int = 0) -> Tensor:
         """Return features of the exemplars in memory after the last stage."""
         memory = self.cell.method.memory
@@ -73,6 +78,12 @@ class Snapshots:
         return self._features(
             "test", lambda: (i for i, _ in self.cell.stream.evaluation(every, BATCH)), None, turn
         )
+
+    @property
+    def test_labels(self) -> Tensor:
+        """The arrival ranks that belong to ``test``."""
+        every = self.cell.stream.evaluation(self.cell.info.classes, BATCH)
+        return torch.cat([labels for _, labels in every])
 
     def outliers(self, name: str, count: int | None, *, turn: int = 0) -> Tensor:
         """Return features of images of a set of outliers; ``count`` of them, evenly spaced."""

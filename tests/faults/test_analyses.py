@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 SWEEP = """
 sweep: faults
 cells: {dataset: digits, memory: 50, orders: 1, method: er, stream_fraction: 0.08}
-analyses: [cka, tsne, scree]
+analyses: [cka, tsne, scree, centres]
 """
 
 
@@ -45,6 +45,7 @@ def test_a_sweep_killed_while_it_analyses_goes_on_with_what_is_missing(
     assert "stage 1 of 5" not in second.said()
     client, after = only_cell(tmp_path)
     assert after.info == before.info
-    for name in ("cka/seen", "cka/unseen", "tsne/kl_divergence", "scree/directions"):
+    found = ("cka/seen", "cka/unseen", "tsne/kl_divergence", "scree/directions")
+    for name in (*found, "centres/test_by_stream_euclid"):
         assert len(client.get_metric_history(after.info.run_id, name)) == 1, name
     assert [m.step for m in client.get_metric_history(after.info.run_id, "E")] == [1, 2, 3, 4, 5]

@@ -119,6 +119,7 @@ def test_pictures_of_cells_are_shown_with_beta() -> None:
         ("ood", {"ood/mnist": 0.9, "ood/mnist_memory": 0.8}, "0.957"),
         ("tsne", {"tsne/kl_divergence": 1.5}, "1.500"),
         ("scree", {"scree/directions": 7.0}, "7.000"),
+        ("centres", {"centres/test_by_stream_euclid": 0.5}, "0.500"),
     ],
 )
 def test_analyses_appear_where_they_were_made(

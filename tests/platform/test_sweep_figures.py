@@ -7,6 +7,7 @@ import pytest
 
 from oclgrid.platform.look import mark
 from oclgrid.platform.sweep_figures import (
+    accuracy_bars_figure,
     cka_bars_figure,
     forgetting_figure,
     ood_bars_figure,
@@ -23,6 +24,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "forgetting": lambda: forgetting_figure(VALUES, title="a sweep"),
     "cka": lambda: cka_bars_figure(VALUES, VALUES, title="a sweep"),
     "ood": lambda: ood_bars_figure({"mnist": VALUES, "svhn": VALUES}, title="a sweep"),
+    "centres": lambda: accuracy_bars_figure({"exemplars": VALUES}, title="a sweep"),
     "time": lambda: time_figure(VALUES, VALUES, title="a sweep"),
 }
 

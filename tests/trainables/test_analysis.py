@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from oclgrid.search_spaces.sweep import parse_sweep
-from oclgrid.trainables.analysis import ANALYSES, Cka, Ood, Scree, Tsne, default_outliers
+from oclgrid.trainables.analysis import ANALYSES, Centres, Cka, Ood, Scree, Tsne, default_outliers
 from oclgrid.trainables.datasets import DATASETS, data_root
 from oclgrid.trainables.loop import Cell, CheckpointError
 from oclgrid.trainables.maths.similarity import linear_cka
@@ -153,6 +154,55 @@ def test_scree_keeps_the_largest_eigenvalues_of_test_features(sdaf: Trained) -> 
     expected = np.linalg.eigvalsh(np.cov(features.T))[::-1][:7]
     assert found.data["eigenvalues"] == pytest.approx(expected.tolist(), rel=1e-4)
     assert 1 <= found.numbers["directions"] <= 160
+
+
+def rotated(trained: Trained, images: Tensor) -> npt.NDArray[np.float64]:
+    """Features of all four rotations, N x 4 x 160."""
+    turned = [torch.rot90(images, k, dims=(2, 3)) for k in range(4)]
+    return np.stack([trained.plain_features(t).double().numpy() for t in turned], axis=1)
+
+
+def nearest(
+    points: npt.NDArray[np.float64], centres: npt.NDArray[np.float64], inverse: npt.NDArray[Any]
+) -> list[int]:
+    """Class of each image by the mean distance over rotations, written out (Eq. 14)."""
+    found = []
+    for point in points:
+        gaps = point - centres  # C x K x D
+        far = np.sqrt(np.einsum("ckd,de,cke->ck", gaps, inverse, gaps)).mean(axis=1)
+        found.append(int(far.argmin()))
+    return found
+
+
+def test_centres_of_exemplars_and_of_other_images_are_compared_on_test_images(
+    sdaf: Trained,
+) -> None:
+    found = Centres(images=FEW).compute(sdaf.snapshots()).numbers
+    stream, memory = sdaf.cell.stream, sdaf.cell.method.memory
+    kept = memory.indices[: memory.filled].tolist()
+    arrived = [i for s in range(5) for i in stream.arrivals(s)[:FEW].tolist()]
+    other = [i for i in arrived if i not in kept]
+    assert other != arrived
+    test, ranks = (torch.cat(parts) for parts in zip(*stream.evaluation(10), strict=True))
+    for name, positions in (("exemplars", kept), ("stream", other)):
+        batch = stream.fetch(torch.tensor(positions))
+        points, labels = rotated(sdaf, batch.images), batch.labels.numpy()
+        centres = np.stack([points[labels == c].mean(axis=0) for c in range(10)])
+        inverse = np.linalg.pinv(np.cov(points.reshape(-1, 160).T), rcond=1e-5, hermitian=True)
+        for distance, form in (("euclid", np.eye(160)), ("mahalanobis", inverse)):
+            answers = np.array(nearest(rotated(sdaf, test), centres, form))
+            expected = np.mean([(answers[ranks == c] == c).mean() for c in range(10)])
+            assert found[f"test_by_{name}_{distance}"] == pytest.approx(expected)
+    assert set(found) == {
+        f"{kind}_{distance}"
+        for kind in ("test_by_exemplars", "test_by_stream", "exemplars_by_exemplars")
+        for distance in ("euclid", "mahalanobis")
+    }
+
+
+def test_without_a_memory_there_are_centres_of_the_stream_only() -> None:
+    found = Centres(images=FEW).compute(Trained("ewc", memory=0).snapshots()).numbers
+    assert set(found) == {"test_by_stream_euclid", "test_by_stream_mahalanobis"}
 
 
 def test_features_are_computed_once(sdaf: Trained) -> None:
