@@ -9,13 +9,16 @@ import subprocess
 import sys
 import urllib.request
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 import yaml
 
 from oclgrid.search_spaces.sweep import read_sweep
+from oclgrid.trainables.configs.sdaf import SdafConfig
 
 pytestmark = pytest.mark.slow
 
@@ -179,6 +182,12 @@ def exported(sweep: str) -> str:
     return told.split("\n\n")[0]
 
 
+def exported_cells() -> dict[str, dict[str, Any]]:
+    """Return everything that was exported, by cell id."""
+    rows = pq.read_table(ROOT / "results" / "cells.parquet").to_pylist()
+    return {row["cell_id"]: row for row in rows}
+
+
 def test_the_tenth_of_cifar10_shown_is_what_was_exported() -> None:
     table = exported("cifar10-tenth")
     assert table in REPRODUCTION
@@ -195,8 +204,7 @@ def test_the_whole_stream_of_cifar10_shown_is_what_was_exported() -> None:
     table = exported("cifar10-full")
     assert table in REPRODUCTION
     assert table in README
-    cells = pq.read_table(ROOT / "results" / "cells.parquet").to_pylist()
-    by_id = {c["cell_id"]: c["stage_accuracies"] for c in cells}
+    by_id = {cell_id: row["stage_accuracies"] for cell_id, row in exported_cells().items()}
     for order, cell in enumerate(read_sweep("cifar10-full").cells[:3]):
         *first, last = [f"{100 * a:.1f}" for a in by_id[cell.cell_id]]
         told = f"{', '.join(first)} and {last} % in order {order}"
@@ -205,8 +213,7 @@ def test_the_whole_stream_of_cifar10_shown_is_what_was_exported() -> None:
 
 def test_the_hunt_for_the_gap_quotes_what_was_exported() -> None:
     told = " ".join(REPRODUCTION.split())
-    rows = pq.read_table(ROOT / "results" / "cells.parquet").to_pylist()
-    by_id = {row["cell_id"]: row for row in rows}
+    by_id = exported_cells()
 
     def lost(cell_id: str) -> str:
         *_, before, last = by_id[cell_id]["stage_accuracies"]
@@ -216,13 +223,10 @@ def test_the_hunt_for_the_gap_quotes_what_was_exported() -> None:
         if cell.method.name != "er" and cell.cell_id in by_id:
             named = f"{cell.method.name}, order {cell.class_order}"
             assert re.search(rf"\| {named} +\| +{lost(cell.cell_id)} \|", REPRODUCTION)
-    *plain, normed = read_sweep("readings-tenth").cells[:4]
+    plain = read_sweep("readings-tenth").cells[:3]
     nought, one, two = (lost(cell.cell_id) for cell in plain)
     assert f"{nought} points in the last stage of order 0, {one} in that of order 1" in told
     assert f"{two} in that of order 2" in told
-    first, second = by_id[plain[0].cell_id], by_id[normed.cell_id]
-    for name in ("E", "A"):
-        assert f"{name} {100 * second[name]:.1f} against {100 * first[name]:.1f} %" in told
     without, *normed_ways = (by_id[cell.cell_id] for cell in read_sweep("heads-full").cells[:5])
     whole = normed_ways[0]
     ends = [f"{100 * row[name]:.1f}" for name in ("E", "A") for row in (whole, without)]
@@ -231,19 +235,53 @@ def test_the_hunt_for_the_gap_quotes_what_was_exported() -> None:
     assert f"stage by stage {', '.join(early)} and {last} %" in told
     named = "{:.1f} with Mahalanobis, {:.1f} of unit length, {:.1f} with Euclid, {:.1f} with both"
     assert named.format(*(100 * row["E"] for row in normed_ways)) in told
-    live = (ROOT / "results" / "readings-tenth-live.csv").read_text(encoding="utf-8")
-    parts: dict[bool, list[dict[str, str]]] = {False: [], True: []}
-    for line in csv.DictReader(live.splitlines()):
-        assert line["cell_id"] in by_id
-        if int(line["batch"]) >= 25:
-            parts[line["cell_id"] == normed.cell_id].append(line)
-    for is_normed, lines in parts.items():
-        joined = " to " if is_normed else " and "
-        for name in ("self_supervised_loss", "projection_spread"):
-            values = [float(line[name]) for line in lines]
-            assert f"{min(values):.2f}{joined}{max(values):.2f}" in told
-    least = min(float(line["gamma"]) for lines in parts.values() for line in lines)
-    assert f"gamma never falls below {least:.3f}" in told
+
+
+def test_other_centres_than_those_of_exemplars_are_quoted_as_exported() -> None:
+    by_id = exported_cells()
+    orders = [by_id[cell.cell_id] for cell in read_sweep("classifiers-validation").cells[:2]]
+    for kind in ("test_by_exemplars", "test_by_stream", "exemplars_by_exemplars"):
+        euclid, mahalanobis = (
+            " and ".join(f"{100 * row[f'centres/{kind}_{distance}']:.1f}" for row in orders)
+            for distance in ("euclid", "mahalanobis")
+        )
+        assert f"| {euclid} | {mahalanobis} |" in REPRODUCTION
+    assert exported("classifiers-validation") in REPRODUCTION
+
+
+def test_the_readings_quote_what_was_exported_and_told_while_training() -> None:
+    told = " ".join(REPRODUCTION.split())
+    lines = exported("readings-tenth").splitlines()
+    assert "\n".join(line for line in lines if " 0 of 3 " not in line) in REPRODUCTION
+    by_id = exported_cells()
+
+    def range_of(sweep: str, name: str, since: int = 25, **settings: object) -> tuple[float, float]:
+        cells = [
+            by_id[cell.cell_id]
+            for cell in read_sweep(sweep).cells
+            if cell.cell_id in by_id and cell.method == replace(SdafConfig(), **settings)
+        ]
+        assert len(cells) > 1
+        points = [(b, v) for c in cells for b, v in zip(c["live_batches"], c[name], strict=True)]
+        values = [value for batch, value in points if batch >= since]
+        return min(values), max(values)
+
+    for settings, joined in (({}, " and "), ({"head_norm": True}, " to ")):
+        for name in ("live/self_supervised_loss", "live/projection_spread"):
+            low, high = range_of("readings-tenth", name, **settings)
+            assert f"{low:.2f}{joined}{high:.2f}" in told
+    tenth, whole, norms = (
+        range_of(sweep, "live/gamma", **settings)[0]
+        for sweep, settings in (
+            ("readings-tenth", {"head_norm": True}),
+            ("classifiers-validation", {}),
+            ("readings-tenth", {"weight_mean": "norms"}),
+        )
+    )
+    assert f"never falls below {tenth:.3f} on a tenth, nor below {whole:.3f} on the whole" in told
+    assert f"it stays above {norms:.3f}" in told
+    low, high = range_of("readings-tenth", "live/gamma", since=4 * 90, temperature=0.003125)
+    assert f"between {low:.2f} and {high:.2f} in the last stage" in told
 
 
 def test_what_is_said_of_the_search_is_what_its_trials_say() -> None:
