@@ -1,5 +1,6 @@
 """Figures that compare the methods of a sweep, as SVG; values come by method and class order."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ Values = Mapping[str, Sequence[float]]
 """By method, one value for each class order. Methods keep their order, and with it their colour."""
 LEGEND_LETTERS = 56
 """What a line of a legend has room for; names of variants are long."""
+LEGEND_LINES, LEGEND_LINE = 3, 0.2
+"""Lines of a legend that a figure has room for, and the inches that each further one adds."""
 Curves = Mapping[str, Sequence[Sequence[float]]]
 """By method, one curve for each class order."""
 
@@ -103,7 +106,15 @@ def _bands(axes: "Axes", curves: Mapping[str, np.ndarray], *, markers: bool = Tr
             axes.fill_between(x, mean - std, mean + std, color=style.colour, alpha=0.15, lw=0)
     axes.grid(axis="y")
     columns = LEGEND_LETTERS // (max(map(len, curves), default=0) + 6)  # 6: the mark beside a name
-    axes.figure.legend(loc="outside lower center", ncols=min(4, max(1, columns)))
+    columns = min(4, max(1, columns))
+    _grow(axes, LEGEND_LINE * max(0, math.ceil(len(curves) / columns) - LEGEND_LINES))
+    axes.figure.legend(loc="outside lower center", ncols=columns)
+
+
+def _grow(axes: "Axes", inches: float) -> None:
+    figure = axes.get_figure(root=True)
+    assert figure is not None  # drawing() has made it
+    figure.set_figheight(figure.get_figheight() + inches)
 
 
 def _bars(

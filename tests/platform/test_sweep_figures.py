@@ -66,3 +66,15 @@ def test_a_band_needs_more_than_one_class_order() -> None:
 
 def test_fourteen_methods_are_told_apart() -> None:
     assert len({mark(i) for i in range(14)}) == 14
+
+
+def test_a_long_legend_takes_nothing_from_the_curves() -> None:
+    def height(names: int) -> float:
+        """What an axis of the picture measures, from its highest to its lowest grid line."""
+        curves = {f"a method with a rather long name, {i}": CURVES["er"] for i in range(names)}
+        root = ElementTree.fromstring(stagewise_figure(curves))
+        ticks = root.findall(".//{*}g[@id='matplotlib.axis_2']//{*}use")
+        places = [float(tick.attrib["y"]) for tick in ticks]
+        return max(places) - min(places)
+
+    assert height(14) > 0.9 * height(3)
