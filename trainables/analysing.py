@@ -68,18 +68,18 @@ def centres(settings: Centres, cell: Snapshots) -> Findings:
     count, stages = settings.images, range(1, cell.stages + 1)
     is_new = ~torch.cat([cell.arrived_is_kept(s, count) for s in stages])
     labels = torch.cat([cell.arrived_labels(s, count) for s in stages])
-    images = {"test": (_stacked(lambda turn: cell.test(turn=turn), turns), cell.test_labels)}
-    sources = {"stream": (_arrived(cell, count, turns)[is_new], labels[is_new])}
+    known = {"stream": (_arrived(cell, count, turns)[is_new], labels[is_new])}
     if len(cell.memory_labels) > 1:
         exemplars = _stacked(lambda turn: cell.memory(turn=turn), turns)
-        sources["exemplars"] = images["exemplars"] = exemplars, cell.memory_labels
+        known["exemplars"] = exemplars, cell.memory_labels
+    test = _stacked(lambda turn: cell.test(turn=turn), turns), cell.test_labels
     numbers = {}
     for distance, cutoff in (("euclid", None), ("mahalanobis", config.eigenvalue_cutoff)):
-        for source, known in sources.items():
-            rule = _centres(cell, *known, cutoff=cutoff, normalise=config.normalise_features)
-            for kind, asked in images.items():
-                if kind in ("test", source):
-                    numbers[f"{kind}_by_{source}_{distance}"] = _accuracy(rule, *asked)
+        for source, images in known.items():
+            rule = _centres(cell, *images, cutoff=cutoff, normalise=config.normalise_features)
+            numbers[f"test_by_{source}_{distance}"] = _accuracy(rule, *test)
+            if source == "exemplars":
+                numbers[f"exemplars_by_exemplars_{distance}"] = _accuracy(rule, *images)
     return Findings(numbers=numbers)
 
 
