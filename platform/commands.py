@@ -180,8 +180,8 @@ def show(options: Any) -> int:
     everything = {
         "methods": _method_lines(all_methods()),
         "datasets": [*(f"{d.name:20}{d.about}" for d in DATASETS.values()), *outliers],
-        "sweeps": [f"{n:20}{read_sweep(n).about}" for n in presets()],
-        "searches": [f"{n:31}{read_search(n).about}" for n in searches()],
+        "sweeps": _named({n: read_sweep(n).about for n in presets()}),
+        "searches": _named({n: read_search(n).about for n in searches()}),
     }
     for kind, lines in everything.items():
         if options.what is None:
@@ -189,6 +189,12 @@ def show(options: Any) -> int:
         if options.what in (None, kind):
             print(*(f"  {line}" for line in lines), sep="\n")
     return DONE
+
+
+def _named(about: dict[str, str]) -> list[str]:
+    """Return a line for each name, with what it is about in a column of its own."""
+    width = max(map(len, about)) + 2
+    return [f"{name:{width}}{what}" for name, what in about.items()]
 
 
 def _method_lines(methods: Any) -> list[str]:

@@ -150,7 +150,7 @@ def test_a_plan_says_hours_money_and_basis() -> None:
         "about 20.0 core hours, 5.0 GPU hours, 70.00 of money, "
         "by the stages measured in 1 cells of others",
         "no measured stage yet to estimate 2 cells by; "
-        "one core of an AMD EPYC would take 0.017 hours for them",
+        "one core of an AMD EPYC would take 0.0087 hours for them",
     ]
     auto = replace(made, resources=sweep().resources)
     assert "without GPUs, as resources.gpu is auto; set it to a share to count them" in list(
