@@ -27,8 +27,8 @@ LOSSES = 6
 STAGES = {"dualnet": 2, "mir": 4}
 """Of how many stages the accuracies are the same on every processor, where not of all five.
 
-DualNet divides columns by their spread, which for a dead unit is its rounding error; MIR's last
-choice of exemplars hangs on a near tie. Their losses are compared before that.
+Why is a guess: DualNet divides columns by their spread, which for a dead unit is its rounding
+error, and MIR takes the ten highest scores, which may nearly tie. Losses are compared before that.
 """
 
 
