@@ -51,7 +51,7 @@ def _centres(m: Material) -> Section | None:
         accuracies = {k.replace("_", " "): numbers(m, contest, f"centres/{k}") for k in test}
         return page.svg_figure(
             accuracy_bars_figure(accuracies),
-            alt=f"Accuracy on test images by centres of exemplars or of images seen once, "
+            alt=f"Accuracy on test images by centres of exemplars or of other images, "
             f"{where(contest[0])}.",
         )
 

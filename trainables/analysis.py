@@ -170,12 +170,13 @@ class Scree(Analysis):
 class Centres(Analysis):
     """Accuracy of nearest class centres (Eq. 14) by what they are means of.
 
-    Exemplars are trained on again and again; images that arrived and were not kept, once. Where
-    centres of the latter are much the better ones, the memory has been learnt by heart.
+    Exemplars are trained on again and again; images that arrived and are not among them once, or
+    while they were. Where centres of the latter are much the better ones, the memory may have been
+    learnt by heart; a part is that they are more, which a smaller ``images`` takes away.
     """
 
     name = "centres"
-    about = "what centres of exemplars lose against those of images seen once (accuracy)"
+    about = "what centres of exemplars lose against those of other images of the stream (accuracy)"
     images: int | None = 500
     """Of each stage, the first to arrive, without exemplars; null takes all."""
 
