@@ -239,11 +239,15 @@ def _parser() -> argparse.ArgumentParser:
     data.add_argument("--download", action="store_true", help="fetch a missing dataset")
     add_data(data)
 
-    store = add("store", store_command.store, "copy the runs of one store into another",
-                example="store copy oclgrid-store http://127.0.0.1:5000")  # fmt: skip
+    store = add("store", store_command.store, "copy a store, or an export, into another store",
+                example="store copy results/cells.parquet oclgrid-store")  # fmt: skip
     store.add_argument("action", choices=["copy"])
-    store.add_argument("source", metavar="FROM", help="folder, or address of an MLflow server")
-    store.add_argument("target", metavar="TO", help="likewise")
+    store.add_argument(
+        "source",
+        metavar="FROM",
+        help="folder, address of an MLflow server, or export (FILE.parquet)",
+    )
+    store.add_argument("target", metavar="TO", help="folder, or address of an MLflow server")
 
     listing = add(
         "list", do.show, "list methods, datasets, sweeps or searches", example="list methods"

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from oclgrid.platform.results import (
+    COPIED_FROM,
     LIVE,
     LIVE_BATCHES,
     NUMBERS,
@@ -22,6 +23,7 @@ from oclgrid.platform.results import (
     flatten,
 )
 from oclgrid.search_spaces.sweep import Sweep
+from oclgrid.trainables.registry import find
 from oclgrid.trainables.schema import SpecError
 from oclgrid.trainables.spec import CellSpec
 
@@ -31,6 +33,8 @@ MEASURED = (*NUMBERS, *SECONDS, "trained_images")
 IDENTITY = ("cell_id", "group_id", "sweep", "dataset", "data_digest", "memory", "order", "seed",
             "method", "protocol", "stream_fraction", "spec_version")  # fmt: skip
 ORIGIN = ("commit", "run_id", "finished_at_ms")
+SETTING = "method."
+"""Prefix of a method's settings."""
 TRACED = ("version.", "hardware.", "analysis.")
 """Prefixes of the tags that go with a row."""
 Row = dict[str, Any]
@@ -42,9 +46,7 @@ class Export:
     experiment_id: str | None = None
 
     def __init__(self, path: Path) -> None:
-        if not path.is_file():
-            raise SpecError(f"there is no export at {path}; `oclgrid export` makes one")
-        self._rows = _read(path)
+        self._rows = read_rows(path)
         self._by_run = {row["run_id"]: row for row in self._rows.values()}
 
     def cells(self, specs: Iterable[CellSpec]) -> dict[str, CellRun]:
@@ -84,23 +86,63 @@ def export_cells(sweep: Sweep, source: Source, folder: Path) -> int:
     aside and put in place at once, by one process at a time.
     """
     found = {c: run for c, run in source.cells(sweep.cells).items() if run.is_finished}
-    run_ids = [run.run_id for run in found.values()]
-    stages, live = source.stage_accuracies(run_ids), source.live(run_ids)
-    rows = {
-        spec.cell_id: _row(spec, found[spec.cell_id], stages, sweep.name)
-        | live.get(found[spec.cell_id].run_id, {})
-        for spec in sweep.cells
-        if spec.cell_id in found
-    }
+    chosen = [(spec, found[spec.cell_id]) for spec in sweep.cells if spec.cell_id in found]
+    rows = rows_of(chosen, source, sweep=sweep.name)
     try:
         with _locked(folder):
             path = folder / CELLS
-            _write({**(_read(path) if path.exists() else {}), **rows}, path)
+            _write({**(read_rows(path) if path.exists() else {}), **rows}, path)
     except OSError as error:
         raise SpecError(
             f"cannot write to {folder} ({error.strerror}); choose another with --to"
         ) from error
     return len(rows)
+
+
+def rows_of(
+    cells: Iterable[tuple[CellSpec, CellRun]], source: Source, *, sweep: str
+) -> dict[str, Row]:
+    """Return everything known of cells by cell id; ``sweep`` is of runs that name none."""
+    cells = list(cells)
+    run_ids = [run.run_id for _, run in cells]
+    stages, live = source.stage_accuracies(run_ids), source.live(run_ids)
+    return {
+        spec.cell_id: _row(spec, run, stages, sweep) | live.get(run.run_id, {})
+        for spec, run in cells
+    }
+
+
+def spec_of(row: Row) -> CellSpec:
+    """Return the cell that a row is of; refuse one whose settings give another name."""
+    try:
+        settings = _nested(
+            {k.removeprefix(SETTING): v for k, v in row.items() if k.startswith(SETTING)}
+        )
+        spec = CellSpec(
+            memory_size=row["memory"],
+            class_order=row["order"],
+            method=find(row["method"]).config(name=row["method"], **settings),
+            **{
+                k: row[k] for k in ("dataset", "data_digest", "seed", "protocol", "stream_fraction")
+            },
+        )
+    except (AttributeError, KeyError, TypeError) as error:  # fields that a cell has not, or lacks
+        raise SpecError(f"it is not a cell of this version of oclgrid ({error})") from error
+    if spec.cell_id != row["cell_id"]:
+        raise SpecError(f"by its settings it is another cell, {spec.cell_id}")
+    return spec
+
+
+def _nested(flat: dict[str, Any]) -> dict[str, Any]:
+    """Return fields under dotted names as they were before they were flattened."""
+    tree: dict[str, Any] = {}
+    for name, value in flat.items():
+        *parents, field = name.split(".")
+        place = tree
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[field] = value
+    return tree
 
 
 def _row(spec: CellSpec, run: CellRun, stages: dict[str, list[float]], sweep: str) -> Row:
@@ -115,12 +157,12 @@ def _row(spec: CellSpec, run: CellRun, stages: dict[str, list[float]], sweep: st
         "order": resolved.pop("class_order"),
         "method": method.pop("name"),
         **resolved,
-        **flatten(method, "method."),
+        **flatten(method, SETTING),
         **{k: v for k, v in run.numbers.items() if k in MEASURED or is_analysis(k)},
         "stage_accuracies": stages.get(run.run_id, []),
         **{k: v for k, v in run.tags.items() if k.startswith(TRACED)},
         "commit": run.tags.get("commit"),
-        "run_id": run.run_id,
+        "run_id": run.tags.get(COPIED_FROM, run.run_id),
         "finished_at_ms": run.ended_at_ms,
     }
     return {k: v for k, v in row.items() if v is not None}
@@ -149,8 +191,10 @@ def _cell_run(row: Row) -> CellRun:
     )
 
 
-def _read(path: Path) -> dict[str, Row]:
+def read_rows(path: Path) -> dict[str, Row]:
     """Return the rows of a file by cell id, without their empty fields."""
+    if not path.is_file():
+        raise SpecError(f"there is no export at {path}; `oclgrid export` makes one")
     try:
         rows = pq.read_table(path, partitioning=None).to_pylist()
         return {r["cell_id"]: {k: v for k, v in r.items() if v is not None} for r in rows}
@@ -185,7 +229,7 @@ def _place(row: Row) -> tuple[Any, ...]:
 def _columns(names: set[str]) -> list[str]:
     """Return the columns: what a cell is, its settings, its numbers, where they come from."""
     first, last = [*IDENTITY], [*MEASURED, "stage_accuracies"]
-    settings = sorted(n for n in names if n.startswith("method."))
+    settings = sorted(n for n in names if n.startswith(SETTING))
     analyses = sorted(filter(is_analysis, names))
     live = sorted(filter(_is_live, names))
     traced = sorted(n for n in names if n.startswith(TRACED))

@@ -14,7 +14,7 @@ from oclgrid.platform.location import Location
 from oclgrid.platform.plan import Plan, content_digest, make_plan
 from oclgrid.platform.provenance import provenance
 from oclgrid.platform.reading import open_source
-from oclgrid.platform.results import ANALYSIS_ERROR, INTERRUPTED
+from oclgrid.platform.results import ANALYSIS_ERROR, INTERRUPTED, PARENT
 from oclgrid.platform.session import Session, Surroundings, session
 from oclgrid.platform.spending import Ledger
 from oclgrid.platform.stopping import Stop
@@ -228,8 +228,14 @@ class _Filing:
         for cell_id in self._labels.keys() & found.keys():
             self.store.set_tags(found[cell_id].run_id, self._labels[cell_id])
         rows = table.rows(self.sweep.cells, found)
-        for spec, row in zip(_first_of_groups(self.sweep.cells), rows, strict=True):
-            self._file_group(self._group(spec), row)
+        firsts = _first_of_groups(self.sweep.cells)
+        groups = {spec.group_id: self._group(spec) for spec in firsts}
+        for spec, row in zip(firsts, rows, strict=True):
+            self._file_group(groups[spec.group_id], row)
+        for spec in self.sweep.cells:
+            known = found.get(spec.cell_id)
+            if known is not None and PARENT not in known.tags:  # it came from an export
+                self.store.set_tags(known.run_id, {PARENT: groups[spec.group_id]})
         self._upload(rows)
         titles = {spec.cell_id: spec.title for spec in self.sweep.cells}
         failed = {titles[c]: e for c, e in errors.items() if e != INTERRUPTED}

@@ -10,7 +10,8 @@ from typing import TypeVar
 from mlflow.entities import Metric, Param, Run, RunTag
 
 from oclgrid.platform.claims import KIND, Claimant, claims_of
-from oclgrid.platform.store import PARENT, Store
+from oclgrid.platform.results import COPIED_FROM, PARENT
+from oclgrid.platform.store import Store
 from oclgrid.trainables.cell import ElsewhereError
 
 KINDS = {
@@ -20,8 +21,8 @@ KINDS = {
     "cell": ("cell_id",),
 }
 """What identifies a run of each kind; parents come before their children."""
-ORIGIN, COPYING = "copied_from", "copying"
-"""Tags of a copy: the run it was made from, and that it is not whole yet."""
+COPYING = "copying"
+"""Tag of a copy that is not whole yet."""
 BATCH = 100
 METRIC_BATCH = 1000
 Key = tuple[str, ...]
@@ -41,6 +42,8 @@ class Copied:
     """There already, from an earlier copy or by their own."""
     busy: dict[str, str] = field(default_factory=dict)
     """Who works on a cell that was left out, by its name."""
+    refused: dict[str, str] = field(default_factory=dict)
+    """Why a row of an export was left out, by cell id."""
 
 
 def copy_store(
@@ -97,7 +100,7 @@ def _is_outdated(copy: Run, origin: Run) -> bool:
     tags = copy.data.tags
     if _is_cell(copy) and copy.info.status == "FINISHED":
         return False
-    if tags.get(ORIGIN) == origin.info.run_id:
+    if tags.get(COPIED_FROM) == origin.info.run_id:
         return COPYING in tags or (copy.info.status, copy.info.end_time) != _end(origin)
     return _is_cell(copy) and origin.info.status == "FINISHED"
 
@@ -118,7 +121,7 @@ class _Copy:
     def __init__(self, source: Store, target: Store, run: Run, parent: str) -> None:
         self._source, self._target, self._run = source, target, run
         self._origin = run.info.run_id
-        self._tags = {**run.data.tags, ORIGIN: self._origin}
+        self._tags = {**run.data.tags, COPIED_FROM: self._origin}
         if PARENT in self._tags:
             self._tags[PARENT] = parent
 
@@ -132,11 +135,11 @@ class _Copy:
         metrics = _metrics(self._source, self._origin)
         params = [Param(k, v) for k, v in self._run.data.params.items()]
         tags = [RunTag(k, v) for k, v in self._tags.items()]
-        for batch in _batches(metrics, METRIC_BATCH):
+        for batch in batches(metrics, METRIC_BATCH):
             self._target.client.log_batch(run_id, metrics=batch)
-        for some in _batches(params, BATCH):
+        for some in batches(params, BATCH):
             self._target.client.log_batch(run_id, params=some)
-        for few in _batches(tags, BATCH):
+        for few in batches(tags, BATCH):
             self._target.client.log_batch(run_id, tags=few)
         self._compare(run_id, metrics, files)
         self._target.remove_tag(run_id, COPYING)
@@ -195,7 +198,8 @@ def _files(store: Store, run_id: str, folder: Path) -> dict[str, str]:
     }
 
 
-def _batches(items: list[T], size: int) -> Iterator[list[T]]:
+def batches(items: list[T], size: int) -> Iterator[list[T]]:
+    """Yield parts of a list that a request can hold."""
     for start in range(0, len(items), size):
         yield items[start : start + size]
 

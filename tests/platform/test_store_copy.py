@@ -12,9 +12,10 @@ import pytest
 
 from oclgrid.platform.claims import Claimant, Driver
 from oclgrid.platform.reading import Folder
+from oclgrid.platform.results import COPIED_FROM
 from oclgrid.platform.server import EmbeddedServer
 from oclgrid.platform.store import Store
-from oclgrid.platform.store_copy import COPYING, ORIGIN, CopyError, copy_store
+from oclgrid.platform.store_copy import COPYING, CopyError, copy_store
 from oclgrid.search_spaces.sweep import Sweep, parse_sweep
 
 pytestmark = pytest.mark.slow
@@ -72,7 +73,7 @@ def content(store: Store) -> dict[str, Any]:
     names = {run.info.run_id: named(run) for kind in KINDS for run in store.tagged_runs(kind=kind)}
     for kind in KINDS:
         for run in store.tagged_runs(kind=kind, **({} if kind == "cell" else {"sweep": "moved"})):
-            tags = {k: v for k, v in run.data.tags.items() if k not in (ORIGIN, COPYING)}
+            tags = {k: v for k, v in run.data.tags.items() if k not in (COPIED_FROM, COPYING)}
             parent = names.get(tags.pop("mlflow.parentRunId", ""), "")
             history = {
                 (m.key, m.step, m.value, m.timestamp)
