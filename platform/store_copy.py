@@ -2,16 +2,15 @@
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 from mlflow.entities import Metric, Param, Run, RunTag
 
 from oclgrid.platform.claims import KIND, Claimant, claims_of
 from oclgrid.platform.results import COPIED_FROM, PARENT
-from oclgrid.platform.store import Store
+from oclgrid.platform.store import METRIC_BATCH, Store, batches
 from oclgrid.trainables.cell import ElsewhereError
 
 KINDS = {
@@ -24,9 +23,7 @@ KINDS = {
 COPYING = "copying"
 """Tag of a copy that is not whole yet."""
 BATCH = 100
-METRIC_BATCH = 1000
 Key = tuple[str, ...]
-T = TypeVar("T")
 
 
 class CopyError(Exception):
@@ -196,12 +193,6 @@ def _files(store: Store, run_id: str, folder: Path) -> dict[str, str]:
         for path in sorted(root.rglob("*"))
         if path.is_file()
     }
-
-
-def batches(items: list[T], size: int) -> Iterator[list[T]]:
-    """Yield parts of a list that a request can hold."""
-    for start in range(0, len(items), size):
-        yield items[start : start + size]
 
 
 def _check_cells(source: Store, target: Store, done: Copied) -> None:

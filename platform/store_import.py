@@ -4,13 +4,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from mlflow.entities import Metric
-
 from oclgrid.platform.claims import Claimant
 from oclgrid.platform.export import MEASURED, TRACED, Row, is_analysis, rows_of, spec_of
 from oclgrid.platform.results import COPIED_FROM, LIVE, LIVE_BATCHES
 from oclgrid.platform.store import Store
-from oclgrid.platform.store_copy import COPYING, METRIC_BATCH, Copied, CopyError, batches
+from oclgrid.platform.store_copy import COPYING, Copied, CopyError
 from oclgrid.trainables.cell import ElsewhereError
 from oclgrid.trainables.datasets import dataset
 from oclgrid.trainables.schema import SpecError
@@ -70,6 +68,10 @@ def _checked(row: Row) -> CellSpec:
         raise SpecError(f"it lacks one of {', '.join(MEASURED)}")
     if not isinstance(row.get("run_id"), str) or not isinstance(row.get("finished_at_ms"), int):
         raise SpecError("it does not say which run it is of, and when that ended")
+    try:
+        list(_points(row))
+    except (KeyError, TypeError, ValueError) as error:
+        raise SpecError(f"its numbers cannot be read ({error})") from error
     return spec
 
 
@@ -81,30 +83,29 @@ def _make(row: Row, spec: CellSpec, target: Store) -> None:
     run_id = target.create_cell(
         spec, tags={**tags, COPIED_FROM: row["run_id"], COPYING: "true"}, started_at_ms=ended - took
     )
-    for some in batches(list(_metrics(row)), METRIC_BATCH):
-        target.client.log_batch(run_id, metrics=some)
+    target.log_points(run_id, _points(row), at=ended)
     written = rows_of([(spec, target.cells([spec])[spec.cell_id])], target, sweep="")
     made = {**written[spec.cell_id], "finished_at_ms": ended}
     if differing := sorted(k for k in made.keys() | row.keys() if not _same(made, row, k)):
         raise CopyError(
-            f"{', '.join(differing)} of {spec.title} differ from the export; copy again"
+            f"{', '.join(differing)} of {spec.title} differ from the export; copy "
+            f"again, or with the version of oclgrid that made it"
         )
     target.remove_tag(run_id, COPYING)
     target.client.set_terminated(run_id, "FINISHED", ended)
 
 
-def _metrics(row: Row) -> Iterator[Metric]:
+def _points(row: Row) -> Iterator[tuple[str, int, float]]:
     """Yield what was measured, at the stage or batch it is of."""
-    at, last = row["finished_at_ms"], len(row["stage_accuracies"])
+    last = len(row["stage_accuracies"])
     for stage, accuracy in enumerate(row["stage_accuracies"], 1):
-        yield Metric("E", accuracy, at, stage)
-    yield Metric("stage", float(last), at, last)
+        yield "E", stage, accuracy
+    yield "stage", last, float(last)
     for name, value in row.items():
         if name != "E" and (name in MEASURED or is_analysis(name)):
-            yield Metric(name, float(value), at, last)
+            yield name, last, float(value)
         elif name.startswith(LIVE):
-            points = zip(row[LIVE_BATCHES], value, strict=True)
-            yield from (Metric(name, v, at, int(b)) for b, v in points if not math.isnan(v))
+            yield from ((name, int(b), v) for b, v in zip(row[LIVE_BATCHES], value, strict=True))
 
 
 def _same(one: Row, other: Row, name: str) -> bool:

@@ -131,6 +131,8 @@ def test_a_finished_cell_stays_and_one_that_somebody_trains_is_left_out(
         ({"A": None}, "lacks one of E, A, F"),
         ({"beta": float("nan")}, "lacks one of E, A, F"),
         ({"run_id": None}, "which run"),
+        ({"cka/seen": "much"}, "its numbers cannot be read"),
+        ({"live_batches": [1.0]}, "its numbers cannot be read"),
     ],
 )
 def test_a_row_that_is_not_what_it_says_is_refused_and_the_others_arrive(
