@@ -36,6 +36,8 @@ class Display:
         self._state: dict[str, dict[str, Any]] = {}
         self._progress: dict[str, Progress] = {}
         self._stage_seconds: dict[Pace, list[float]] = {}
+        self._first_seen: dict[tuple[str, int], tuple[float, int]] = {}
+        self._expected: dict[Pace, float] = {}
         self._adopting: set[str] = set()
         self._slots = 1
         self._started = time.monotonic()
@@ -125,21 +127,23 @@ class Display:
         return f"[{done}/{len(self._cells)}{f', {clock(left)} left' if left else ''}]"
 
     def _seconds_left(self) -> float | None:
-        """Return an estimate from the stages measured so far; None while a method has none."""
+        """Return an estimate from what was seen so far; None while a method has not begun."""
         total = 0.0
         for cell_id, spec in self._cells.items():
             state = self._state[cell_id]
             if state.get("done"):
                 continue
-            measured = self._stage_seconds.get(self._pace(spec))
-            if not measured:
+            pace = self._pace(spec)
+            measured = self._stage_seconds.get(pace)
+            seconds = sum(measured) / len(measured) if measured else self._expected.get(pace)
+            if seconds is None:
                 if cell_id in self._adopting:
                     continue  # next to nothing beside those that train
                 return None
             remaining = dataset(spec.dataset).stages - state["stage"]
             if progress := self._progress.get(cell_id):
                 remaining -= progress.batch / max(1, progress.batches)
-            total += max(0.0, remaining) * sum(measured) / len(measured)
+            total += max(0.0, remaining) * seconds
         return total / min(self._slots, len(self._cells))
 
     def _pace(self, spec: CellSpec) -> Pace:
@@ -172,8 +176,17 @@ class Display:
         except Exception:  # Ray is going away or busy; the next look will tell
             return
         for cell_id, p in latest.items():
-            if cell_id in self._state and p.stage > self._state[cell_id]["stage"]:
+            if cell_id in self._cells and p.stage > self._state[cell_id]["stage"]:
                 self._progress[cell_id] = p
+                self._expect(cell_id, p)
+
+    def _expect(self, cell_id: str, p: "Progress") -> None:
+        """Work out how long a stage will take from its batches since it was first seen."""
+        now = time.monotonic()
+        since, batch = self._first_seen.setdefault((cell_id, p.stage), (now, p.batch))
+        if p.batch > batch:
+            seconds = (now - since) / (p.batch - batch) * p.batches
+            self._expected[self._pace(self._cells[cell_id])] = seconds
 
     def _running(self) -> list[tuple[str, "Progress"]]:
         return [(c, p) for c, p in self._progress.items() if not self._state[c].get("done")]

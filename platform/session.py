@@ -93,7 +93,7 @@ def session(
     """
     stop = Stop(display.say)
     with ExitStack() as stack:
-        with display.phase("starting the tracking server and Ray"):
+        with display.phase(f"starting the tracking server{' and Ray' if trains else ''}"):
             server = stack.enter_context(place.location.serving())
             # Imported here: the server starts up beside these slow imports and Ray.
             from oclgrid.platform.launch import Cluster

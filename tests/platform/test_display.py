@@ -1,11 +1,15 @@
 """The time left that people see: by the stages seen so far, trained and adopted ones apart."""
 
+import threading
+import time
 from typing import Any
 
 import pytest
 
+from oclgrid.platform import display as display_module
 from oclgrid.platform.display import Display
 from oclgrid.search_spaces.sweep import parse_sweep
+from oclgrid.trainables.loop import Progress
 from oclgrid.trainables.spec import CellSpec
 
 VARIANTS = [{}, {"classifier": "softmax"}, {"classifier": "ncm-euclid"}]
@@ -52,3 +56,31 @@ def test_no_time_is_told_before_a_stage_of_each_method_was_seen(
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("[0/2] er")
     assert lines[1].startswith("[0/2, 7 min left] sdaf")
+
+
+def test_a_first_stage_is_told_the_time_by_its_batches(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (spec,) = parse_sweep({**SWEEP, "overrides": {}}, where="file.yaml").cells
+    looks = iter([(1000.0, 20), (1010.0, 30), (1020.0, 40)])
+    is_told = threading.Event()
+    now = 0.0
+
+    def poll() -> dict[str, Progress]:
+        nonlocal now
+        if (look := next(looks, None)) is None:
+            is_told.set()
+            return {}
+        now, batch = look
+        at = {"stage": 2, "batch": batch, "batches": 100, "loss": 1.0}
+        return {spec.cell_id: Progress(**at, images_per_second=1.0, live={})}
+
+    monkeypatch.setattr(display_module, "PLAIN_SECONDS", 0.01)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    display = Display()
+    with display.watching({spec.cell_id: spec}, {spec.cell_id: 1}, slots=1, poll=poll):
+        assert is_told.wait(30)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("[0/1] sdaf")  # one look tells no speed
+    assert lines[1].startswith("[0/1, 6 min left]")  # 370 batches, one a second
+    assert lines[2].startswith("[0/1, 6 min left]")
