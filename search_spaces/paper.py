@@ -12,8 +12,8 @@ from oclgrid.trainables.schema import SpecError
 FILE = Path(__file__).parent / "paper.yaml"
 SETTING = ("cifar10", 500)
 """Dataset and memory size of the stage-wise table, CKA and OOD."""
-PERCENT = ("E", "E_std", "A", "stages", "ood")
-BY_CELL = ("E", "E_std", "A", "F", "beta")
+PERCENT = ("E", "E_std", "A", "A_std", "stages", "ood")
+BY_CELL = ("E", "E_std", "A", "A_std", "F", "beta")
 BY_METHOD = ("stages", "cka", "ood")
 
 

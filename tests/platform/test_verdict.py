@@ -149,7 +149,7 @@ def test_the_papers_own_cell_is_judged() -> None:
     assert verdicts(made) == ["within"]
     text = to_markdown(made)
     assert "| 67.0 ± 1.0 | 66.4 ± 1.0 | +0.6 ± 2.3 | within  |" in text
-    assert "78.0 ± 0.0 (78.5)" in text
+    assert "78.0 ± 0.0 (78.5 ± 0.8)" in text
     assert "95 % Welch interval" in text
     assert "single run" in text
     assert "+0.6 $\\pm$ 2.3" in to_latex(made).replace("$+$", "+")

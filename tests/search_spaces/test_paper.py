@@ -55,7 +55,7 @@ def test_what_is_not_known_is_absent() -> None:
 
 def test_every_method_named_exists() -> None:
     data = read_yaml(FILE)
-    by_cell = {m for k in ("E", "E_std", "A", "F", "beta") for d in data[k].values() for m in d}
+    by_cell = {m for k in ("E", "E_std", "A", "A_std", "F", "beta") for d in data[k].values() for m in d}
     by_method = {m for k in ("stages", "cka", "ood") for m in data[k]}
     noted = {n.method for n in paper().notes} - {None}
     assert by_cell | by_method | noted <= set(all_methods())
