@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from oclgrid.search_spaces.paper import paper
 from oclgrid.search_spaces.sweep import read_sweep
 from oclgrid.trainables.configs.sdaf import SdafConfig
 
@@ -200,6 +201,7 @@ def test_the_tenth_of_cifar10_shown_is_what_was_exported() -> None:
 def test_the_classifiers_shown_are_what_was_exported() -> None:
     assert exported("classifiers-full") in REPRODUCTION
     assert exported("classifiers-cifar100") in REPRODUCTION
+    assert exported("ablation-sda") in REPRODUCTION
 
 
 def test_the_whole_stream_of_cifar100_shown_is_what_was_exported() -> None:
@@ -243,7 +245,7 @@ def test_the_hunt_for_the_gap_quotes_what_was_exported() -> None:
         return f"{100 * (before - last):.1f}"
 
     for cell in read_sweep("cifar10-full").cells:
-        if cell.method.name != "er" and cell.cell_id in by_id:
+        if cell.method.name not in ("er", "dvc") and cell.cell_id in by_id:
             named = f"{cell.method.name}, order {cell.class_order}"
             assert re.search(rf"\| {named} +\| +{lost(cell.cell_id)} \|", REPRODUCTION)
     plain = read_sweep("readings-tenth").cells[:3]
@@ -270,6 +272,33 @@ def test_other_centres_than_those_of_exemplars_are_quoted_as_exported() -> None:
         )
         assert f"| {euclid} | {mahalanobis} |" in REPRODUCTION
     assert exported("classifiers-validation") in REPRODUCTION
+
+
+def test_the_trend_over_draws_is_quoted_as_exported() -> None:
+    by_id = exported_cells()
+    ours, larger = read_sweep("classifiers-full").cells[0], read_sweep("table1-cifar10").cells[-3]
+    assert (larger.method.name, larger.memory_size, larger.class_order) == ("sdaf", 1000, 0)
+    held_out, many = (read_sweep(n).cells[0] for n in ("classifiers-validation", "cifar100-full"))
+    for analysed, tested in ((held_out, ours), (larger, larger), (many, many)):
+        row = by_id[analysed.cell_id]
+        exemplars, stream = (
+            [100 * row[f"centres/test_by_{kind}_{d}"] for d in ("euclid", "mahalanobis")]
+            for kind in ("exemplars", "stream")
+        )
+        printed = paper().number(
+            "E", dataset=tested.dataset, memory=tested.memory_size, method="sdaf"
+        )
+        assert printed is not None
+        numbers = [
+            f"{100 * row['centres/exemplars_by_exemplars_euclid']:.1f}",
+            *(
+                f"{with_stream - with_few:.1f}"
+                for with_stream, with_few in zip(stream, exemplars, strict=True)
+            ),
+            f"{exemplars[1] - exemplars[0]:+.1f}",
+            f"{100 * (by_id[tested.cell_id]['E'] - printed.mean):+.1f}",
+        ]
+        assert re.search(r"\| +" + r" \| +".join(map(re.escape, numbers)) + r" \|", REPRODUCTION)
 
 
 def test_the_readings_quote_what_was_exported_and_told_while_training() -> None:
