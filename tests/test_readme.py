@@ -12,6 +12,7 @@ import urllib.request
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -20,6 +21,8 @@ import yaml
 
 from oclgrid.search_spaces.paper import paper
 from oclgrid.search_spaces.sweep import read_sweep
+from oclgrid.trainables.configs.scl import SclConfig
+from oclgrid.trainables.configs.scr import ScrConfig
 from oclgrid.trainables.configs.sdaf import SdafConfig
 
 pytestmark = pytest.mark.slow
@@ -234,6 +237,31 @@ def test_the_whole_stream_of_cifar10_shown_is_what_was_exported() -> None:
         *first, last = [f"{100 * a:.1f}" for a in by_id[cell.cell_id]]
         told = f"{', '.join(first)} and {last} % in order {order}"
         assert told in " ".join(REPRODUCTION.split())
+
+
+def test_the_order_of_the_methods_is_told_from_paired_class_orders() -> None:
+    by_id = exported_cells()
+    ends = {(c.method, c.class_order): c.cell_id for c in read_sweep("cifar10-full").cells}
+    ends |= {
+        (c.method, c.class_order): c.cell_id for c in read_sweep("classifiers-full").cells[:18]
+    }
+    unit = SdafConfig(classifier="ncm-euclid", normalise_features=True)
+    for one, two, named in (
+        (SclConfig(), ScrConfig(), "scl less scr"),
+        (SdafConfig(), ScrConfig(), "sdaf less scr"),
+        (SdafConfig(), SclConfig(), "sdaf less scl"),
+        (unit, ScrConfig(), "sdaf, by Euclid and unit length, less scr"),
+        (unit, SclConfig(), "sdaf, by Euclid and unit length, less scl"),
+    ):
+        lead = [
+            100 * (by_id[ends[one, order]]["E"] - by_id[ends[two, order]]["E"])
+            for order in range(3)
+        ]
+        half = 4.303 * stdev(lead) / 3**0.5  # Student's t of 2 degrees of freedom, 0.975
+        low, high = mean(lead) - half, mean(lead) + half
+        numbers = [*(f"{x:+.1f}" for x in lead), f"{mean(lead):+.1f} ({low:+.1f} to {high:+.1f})"]
+        row = r" +\| +".join(map(re.escape, [named, *numbers]))
+        assert re.search(rf"\| {row} \|", REPRODUCTION)
 
 
 def test_the_hunt_for_the_gap_quotes_what_was_exported() -> None:
