@@ -72,6 +72,7 @@ def centres(settings: Centres, cell: Snapshots) -> Findings:
     if len(cell.memory_labels) > 1:
         exemplars = _stacked(lambda turn: cell.memory(turn=turn), turns)
         known["exemplars"] = exemplars, cell.memory_labels
+        known["peers"] = _stacked(lambda turn: cell.peers(turn=turn), turns), cell.peer_labels
     test = _stacked(lambda turn: cell.test(turn=turn), turns), cell.test_labels
     numbers = {}
     for distance, cutoff in (("euclid", None), ("mahalanobis", config.eigenvalue_cutoff)):

@@ -172,7 +172,7 @@ class Centres(Analysis):
 
     Exemplars are trained on again and again; images that arrived and are not among them once, or
     while they were. Where centres of the latter are much the better ones, the memory may have been
-    learnt by heart; a part is that they are more, which a smaller ``images`` takes away.
+    learnt by heart. A part may be that they are more: their peers are as many a class as exemplars.
     """
 
     name = "centres"

@@ -1,6 +1,7 @@
 """A finished cell as analyses see it: the features of images by its backbone after each stage."""
 
 from collections.abc import Callable, Hashable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -54,23 +55,32 @@ class Snapshots:
 
     def arrived_labels(self, stage: int, count: int | None) -> Tensor:
         """Return the arrival ranks that belong to ``arrived``."""
-        return self.cell.stream.fetch(self._arrivals(stage, count)).labels.cpu()
+        return self.cell.stream.labels(self._arrivals(stage, count))
 
     def arrived_is_kept(self, stage: int, count: int | None) -> Tensor:
         """Return which images of ``arrived`` are exemplars after the last stage."""
-        memory = self.cell.method.memory
-        return torch.isin(self._arrivals(stage, count), memory.indices[: memory.filled])
+        return torch.isin(self._arrivals(stage, count), self._exemplars)
 
     def memory(self, *, turn: int = 0) -> Tensor:
         """Return features of the exemplars in memory after the last stage."""
-        memory = self.cell.method.memory
-        positions = memory.indices[: memory.filled]
-        return self._features("memory", lambda: self._fetched(positions), None, turn)
+        return self._features("memory", lambda: self._fetched(self._exemplars), None, turn)
 
     @property
     def memory_labels(self) -> Tensor:
         """The arrival ranks that belong to ``memory``."""
         return self.cell.method.memory.labels[: self.cell.method.memory.filled]
+
+    def peers(self, *, turn: int = 0) -> Tensor:
+        """Return features of training images that are no exemplars, as many a class as are.
+
+        Evenly spaced over the arrival of their class; all that there are where they are fewer.
+        """
+        return self._features("peers", lambda: self._fetched(self._peers), None, turn)
+
+    @property
+    def peer_labels(self) -> Tensor:
+        """The arrival ranks that belong to ``peers``."""
+        return self.cell.stream.labels(self._peers)
 
     def test(self, *, turn: int = 0) -> Tensor:
         """Return features of all images the cell is tested on."""
@@ -90,6 +100,20 @@ class Snapshots:
         return self._features(
             ("outliers", name, count), lambda: self._outlier_batches(name, count), None, turn
         )
+
+    @property
+    def _exemplars(self) -> Tensor:
+        memory = self.cell.method.memory
+        return memory.indices[: memory.filled]
+
+    @cached_property
+    def _peers(self) -> Tensor:
+        every = torch.cat([self._arrivals(s, None) for s in range(1, self.stages + 1)])
+        others = every[~torch.isin(every, self._exemplars)]
+        labels = self.cell.stream.labels(others)
+        counts = self.memory_labels.cpu().bincount(minlength=self.cell.info.classes)
+        parts = [spaced(others[labels == c].numpy(), int(count)) for c, count in enumerate(counts)]
+        return torch.from_numpy(np.concatenate(parts))
 
     def _arrivals(self, stage: int, count: int | None) -> Tensor:
         return self.cell.stream.arrivals(stage - 1)[:count]

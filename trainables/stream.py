@@ -108,9 +108,12 @@ class Stream:
 
     def fetch(self, indices: Tensor) -> Batch:
         """Return training images by position."""
-        positions = indices.numpy()
-        labels = torch.from_numpy(self._train_ranks[positions]).to(self._device)
-        return Batch(to_float(self._train[positions], self._device), labels, indices)
+        images = to_float(self._train[indices.numpy()], self._device)
+        return Batch(images, self.labels(indices).to(self._device), indices)
+
+    def labels(self, indices: Tensor) -> Tensor:
+        """Return the arrival ranks of training images by position, on the CPU."""
+        return torch.from_numpy(self._train_ranks[indices.numpy()])
 
     def evaluation(self, seen: int, size: int = 250) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield images and labels to test on, of the first ``seen`` classes."""

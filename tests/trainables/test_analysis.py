@@ -183,8 +183,16 @@ def test_centres_of_exemplars_and_of_other_images_are_compared_on_test_images(
     arrived = [i for s in range(5) for i in stream.arrivals(s)[:FEW].tolist()]
     other = [i for i in arrived if i not in kept]
     assert other != arrived
+    peers = []
+    for c in range(10):
+        arrivals = stream.arrivals(c // 2)
+        mine = [i for i in arrivals[stream.labels(arrivals) == c].tolist() if i not in kept]
+        count = int((stream.labels(torch.tensor(kept)) == c).sum())
+        if count < len(mine):
+            mine = [mine[i * len(mine) // count] for i in range(count)]
+        peers += mine
     test, ranks = (torch.cat(parts) for parts in zip(*stream.evaluation(10), strict=True))
-    for name, positions in (("exemplars", kept), ("stream", other)):
+    for name, positions in (("exemplars", kept), ("stream", other), ("peers", peers)):
         batch = stream.fetch(torch.tensor(positions))
         points, labels = rotated(sdaf, batch.images), batch.labels.numpy()
         centres = np.stack([points[labels == c].mean(axis=0) for c in range(10)])
@@ -195,7 +203,12 @@ def test_centres_of_exemplars_and_of_other_images_are_compared_on_test_images(
             assert found[f"test_by_{name}_{distance}"] == pytest.approx(expected)
     assert set(found) == {
         f"{kind}_{distance}"
-        for kind in ("test_by_exemplars", "test_by_stream", "exemplars_by_exemplars")
+        for kind in (
+            "test_by_exemplars",
+            "test_by_stream",
+            "test_by_peers",
+            "exemplars_by_exemplars",
+        )
         for distance in ("euclid", "mahalanobis")
     }
 
