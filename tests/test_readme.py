@@ -292,13 +292,25 @@ def test_the_hunt_for_the_gap_quotes_what_was_exported() -> None:
 
 def test_other_centres_than_those_of_exemplars_are_quoted_as_exported() -> None:
     by_id = exported_cells()
-    orders = [by_id[cell.cell_id] for cell in read_sweep("classifiers-validation").cells[:2]]
-    for kind in ("test_by_exemplars", "test_by_stream", "exemplars_by_exemplars"):
-        euclid, mahalanobis = (
-            " and ".join(f"{100 * row[f'centres/{kind}_{distance}']:.1f}" for row in orders)
+    orders = [by_id[cell.cell_id] for cell in read_sweep("classifiers-validation").cells[:3]]
+    for kind, rows in (
+        ("test_by_exemplars", orders),
+        ("test_by_stream", orders),
+        ("test_by_peers", orders[2:]),
+        ("exemplars_by_exemplars", orders),
+    ):
+        numbers = [
+            ", ".join(f"{100 * row[f'centres/{kind}_{distance}']:.1f}" for row in rows)
             for distance in ("euclid", "mahalanobis")
-        )
-        assert f"| {euclid} | {mahalanobis} |" in REPRODUCTION
+        ]
+        told = (re.escape(" and ".join(n.rsplit(", ", 1))) for n in numbers)
+        assert re.search(r"\| +" + r" \| +".join(told) + r" \|", REPRODUCTION)
+    exemplars, stream, peers = (
+        100 * orders[2][f"centres/test_by_{kind}_mahalanobis"]
+        for kind in ("exemplars", "stream", "peers")
+    )
+    told_gain = f"Of the {stream - exemplars:.1f} points that Mahalanobis gains in class order 2, "
+    assert told_gain + f"{peers - exemplars:.1f} remain" in REPRODUCTION
     assert exported("classifiers-validation") in REPRODUCTION
 
 
@@ -362,6 +374,53 @@ def test_the_readings_quote_what_was_exported_and_told_while_training() -> None:
     assert f"it stays above {norms:.3f}" in told
     low, high = range_of("readings-tenth", "live/gamma", since=4 * 90, temperature=0.003125)
     assert f"between {low:.2f} and {high:.2f} in the last stage" in told
+
+
+def test_the_two_readings_on_the_whole_stream_are_quoted_as_exported() -> None:
+    told, by_id = " ".join(REPRODUCTION.split()), exported_cells()
+    assert exported("balance-full") in REPRODUCTION
+    assert exported("cutoffs-full") in REPRODUCTION
+    plain, summed, *_, by_softmax = (by_id[c.cell_id] for c in read_sweep("balance-full").cells)
+    fall = f"{100 * (plain['E'] - summed['E']):.0f} points"
+    assert told.count(fall) == 3
+    assert (
+        f"E is {100 * summed['E']:.1f} where averaged weights have {100 * plain['E']:.1f}" in told
+    )
+    live = zip(summed["live_batches"], summed["live/gamma"], strict=True)
+    last = [gamma for batch, gamma in live if batch >= 4 * 900]
+    assert f"In the last stage gamma lies between {min(last):.2f} and {max(last):.2f}" in told
+    (usual,) = (
+        by_id[c.cell_id]
+        for c in read_sweep("classifiers-validation").cells
+        if c.class_order == 0 and c.method == SdafConfig(classifier="softmax")
+    )
+    ends = f"E {100 * by_softmax['E']:.1f} instead of {100 * usual['E']:.1f}"
+    assert f"F is {by_softmax['F']:.3f} instead of {usual['F']:.3f} and {ends}" in told
+    by_others = [
+        "{:.1f} (Euclid) and {:.1f} (Mahalanobis)".format(
+            *(100 * row[f"centres/test_by_stream_{d}"] for d in ("euclid", "mahalanobis"))
+        )
+        for row in (summed, plain)
+    ]
+    assert f"it ends at {by_others[0]}" in told
+    assert "averaged weights have {} and {}.".format(*re.findall(r"[\d.]+", by_others[1])) in told
+    ends_by_cut = [by_id[c.cell_id]["E"] for c in read_sweep("cutoffs-full").cells]
+    as_they_are, unit = ends_by_cut[:4], ends_by_cut[4:9]
+    assert as_they_are == sorted(as_they_are)
+    assert unit == sorted(unit)
+    gains = [100 * (row[-1] - row[0]) for row in (as_they_are, unit)]
+    assert "by {:.1f} points with features as they are and {:.1f} with".format(*gains) in told
+    assert as_they_are[-1] < ends_by_cut[9]
+    assert unit[-1] < ends_by_cut[10]
+
+
+def test_what_is_said_in_short_is_said_at_length_too() -> None:
+    _, short, long = re.split(
+        r"^## In short$|^## The whole CIFAR-10 stream$", REPRODUCTION, flags=re.M
+    )
+    numbers = re.findall(r"\d+\.\d+(?: ± \d+\.\d+)?", short)
+    assert numbers
+    assert all(number in long for number in numbers)
 
 
 def test_what_is_said_of_the_search_is_what_its_trials_say() -> None:
