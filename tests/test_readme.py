@@ -353,6 +353,7 @@ def test_the_readings_quote_what_was_exported_and_told_while_training() -> None:
             for cell in read_sweep(sweep).cells
             if cell.cell_id in by_id and cell.method == replace(SdafConfig(), **settings)
         ]
+        cells = [c for c in cells if c[name]]  # one that took over its training told nothing
         assert len(cells) > 1
         points = [(b, v) for c in cells for b, v in zip(c["live_batches"], c[name], strict=True)]
         values = [value for batch, value in points if batch >= since]
