@@ -1,0 +1,285 @@
+"""What docs/reproduction.md and the README say of results is what was exported."""
+
+import csv
+import re
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from oclgrid.search_spaces.paper import paper
+from oclgrid.search_spaces.sweep import read_sweep
+from oclgrid.trainables.configs.scl import SclConfig
+from oclgrid.trainables.configs.scr import ScrConfig
+from oclgrid.trainables.configs.sdaf import SdafConfig
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+REPRODUCTION = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+
+
+def exported(sweep: str) -> str:
+    """Return the table of a sweep from what was exported of it."""
+    options = ["--from", "results/cells.parquet", "--no-seconds"]
+    command = [sys.executable, "-m", "oclgrid.platform.cli", "table", sweep, *options]
+    told = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, check=True)
+    return told.stdout.split("\n\n")[0]
+
+
+def exported_cells() -> dict[str, dict[str, Any]]:
+    """Return everything that was exported, by cell id."""
+    rows = pq.read_table(ROOT / "results" / "cells.parquet").to_pylist()
+    return {row["cell_id"]: row for row in rows}
+
+
+def test_the_tenth_of_cifar10_shown_is_what_was_exported() -> None:
+    table = exported("cifar10-tenth")
+    assert table in REPRODUCTION
+    rows = [line.split("|")[1:-1] for line in table.splitlines()]
+    ours = ["|".join(["", *row[:5], *row[8:], ""]) for row in rows]
+    assert "\n".join(ours) in README
+
+
+def test_the_classifiers_shown_are_what_was_exported() -> None:
+    assert exported("classifiers-full") in REPRODUCTION
+    assert exported("classifiers-cifar100") in REPRODUCTION
+    assert exported("ablation-sda") in REPRODUCTION
+
+
+def test_the_whole_stream_of_cifar100_shown_is_what_was_exported() -> None:
+    table = exported("cifar100-full")
+    assert table in REPRODUCTION
+    assert table in README
+    by_id = exported_cells()
+    networks = [by_id[cell.cell_id] for cell in read_sweep("cifar100-full").cells]
+    for kind in ("test_by_exemplars", "test_by_stream", "exemplars_by_exemplars"):
+        numbers = [
+            f"{100 * row[f'centres/{kind}_{distance}']:.1f}"
+            for row in networks
+            for distance in ("euclid", "mahalanobis")
+        ]
+        assert re.search(r"\| +" + r" \| +".join(numbers) + r" \|", REPRODUCTION)
+
+
+def test_the_whole_stream_of_cifar10_shown_is_what_was_exported() -> None:
+    table = exported("cifar10-full")
+    assert table in REPRODUCTION
+    assert table in README
+    by_id = {cell_id: row["stage_accuracies"] for cell_id, row in exported_cells().items()}
+    for order, cell in enumerate(read_sweep("cifar10-full").cells[:3]):
+        *first, last = [f"{100 * a:.1f}" for a in by_id[cell.cell_id]]
+        told = f"{', '.join(first)} and {last} % in order {order}"
+        assert told in " ".join(REPRODUCTION.split())
+
+
+def test_the_order_of_the_methods_is_told_from_paired_class_orders() -> None:
+    by_id = exported_cells()
+    ends = {(c.method, c.class_order): c.cell_id for c in read_sweep("cifar10-full").cells}
+    ends |= {
+        (c.method, c.class_order): c.cell_id for c in read_sweep("classifiers-full").cells[:18]
+    }
+    unit = SdafConfig(classifier="ncm-euclid", normalise_features=True)
+    for one, two, named in (
+        (SclConfig(), ScrConfig(), "scl less scr"),
+        (SdafConfig(), ScrConfig(), "sdaf less scr"),
+        (SdafConfig(), SclConfig(), "sdaf less scl"),
+        (unit, ScrConfig(), "sdaf, by Euclid and unit length, less scr"),
+        (unit, SclConfig(), "sdaf, by Euclid and unit length, less scl"),
+    ):
+        lead = [
+            100 * (by_id[ends[one, order]]["E"] - by_id[ends[two, order]]["E"])
+            for order in range(3)
+        ]
+        half = 4.303 * stdev(lead) / 3**0.5  # Student's t of 2 degrees of freedom, 0.975
+        low, high = mean(lead) - half, mean(lead) + half
+        numbers = [*(f"{x:+.1f}" for x in lead), f"{mean(lead):+.1f} ({low:+.1f} to {high:+.1f})"]
+        row = r" +\| +".join(map(re.escape, [named, *numbers]))
+        assert re.search(rf"\| {row} \|", REPRODUCTION)
+
+
+def test_the_hunt_for_the_gap_quotes_what_was_exported() -> None:
+    told = " ".join(REPRODUCTION.split())
+    by_id = exported_cells()
+
+    def lost(cell_id: str) -> str:
+        *_, before, last = by_id[cell_id]["stage_accuracies"]
+        return f"{100 * (before - last):.1f}"
+
+    for cell in read_sweep("cifar10-full").cells:
+        if cell.method.name not in ("er", "dvc") and cell.cell_id in by_id:
+            named = f"{cell.method.name}, order {cell.class_order}"
+            assert re.search(rf"\| {named} +\| +{lost(cell.cell_id)} \|", REPRODUCTION)
+    plain = read_sweep("readings-tenth").cells[:3]
+    nought, one, two = (lost(cell.cell_id) for cell in plain)
+    assert f"{nought} points in the last stage of order 0, {one} in that of order 1" in told
+    assert f"{two} in that of order 2" in told
+    without, *normed_ways = (by_id[cell.cell_id] for cell in read_sweep("heads-full").cells[:5])
+    whole = normed_ways[0]
+    ends = [f"{100 * row[name]:.1f}" for name in ("E", "A") for row in (whole, without)]
+    assert "E is {} with it and {} % without, A {} and {} %".format(*ends) in told
+    *early, last = [f"{100 * a:.1f}" for a in whole["stage_accuracies"]]
+    assert f"stage by stage {', '.join(early)} and {last} %" in told
+    named = "{:.1f} with Mahalanobis, {:.1f} of unit length, {:.1f} with Euclid, {:.1f} with both"
+    assert named.format(*(100 * row["E"] for row in normed_ways)) in told
+
+
+def test_other_centres_than_those_of_exemplars_are_quoted_as_exported() -> None:
+    by_id = exported_cells()
+    orders = [by_id[cell.cell_id] for cell in read_sweep("classifiers-validation").cells[:3]]
+    for kind, rows in (
+        ("test_by_exemplars", orders),
+        ("test_by_stream", orders),
+        ("test_by_peers", orders[2:]),
+        ("exemplars_by_exemplars", orders),
+    ):
+        numbers = [
+            ", ".join(f"{100 * row[f'centres/{kind}_{distance}']:.1f}" for row in rows)
+            for distance in ("euclid", "mahalanobis")
+        ]
+        told = (re.escape(" and ".join(n.rsplit(", ", 1))) for n in numbers)
+        assert re.search(r"\| +" + r" \| +".join(told) + r" \|", REPRODUCTION)
+    exemplars, stream, peers = (
+        100 * orders[2][f"centres/test_by_{kind}_mahalanobis"]
+        for kind in ("exemplars", "stream", "peers")
+    )
+    told_gain = f"Of the {stream - exemplars:.1f} points that Mahalanobis gains in class order 2, "
+    assert told_gain + f"{peers - exemplars:.1f} remain" in REPRODUCTION
+    assert exported("classifiers-validation") in REPRODUCTION
+
+
+def test_the_trend_over_draws_is_quoted_as_exported() -> None:
+    by_id = exported_cells()
+    ours, larger = read_sweep("classifiers-full").cells[0], read_sweep("table1-cifar10").cells[-3]
+    assert (larger.method.name, larger.memory_size, larger.class_order) == ("sdaf", 1000, 0)
+    held_out, many = (read_sweep(n).cells[0] for n in ("classifiers-validation", "cifar100-full"))
+    for analysed, tested in ((held_out, ours), (larger, larger), (many, many)):
+        row = by_id[analysed.cell_id]
+        exemplars, stream = (
+            [100 * row[f"centres/test_by_{kind}_{d}"] for d in ("euclid", "mahalanobis")]
+            for kind in ("exemplars", "stream")
+        )
+        printed = paper().number(
+            "E", dataset=tested.dataset, memory=tested.memory_size, method="sdaf"
+        )
+        assert printed is not None
+        numbers = [
+            f"{100 * row['centres/exemplars_by_exemplars_euclid']:.1f}",
+            *(
+                f"{with_stream - with_few:.1f}"
+                for with_stream, with_few in zip(stream, exemplars, strict=True)
+            ),
+            f"{exemplars[1] - exemplars[0]:+.1f}",
+            f"{100 * (by_id[tested.cell_id]['E'] - printed.mean):+.1f}",
+        ]
+        assert re.search(r"\| +" + r" \| +".join(map(re.escape, numbers)) + r" \|", REPRODUCTION)
+
+
+def test_the_readings_quote_what_was_exported_and_told_while_training() -> None:
+    told = " ".join(REPRODUCTION.split())
+    lines = exported("readings-tenth").splitlines()
+    assert "\n".join(lines) in REPRODUCTION
+    by_id = exported_cells()
+
+    def range_of(sweep: str, name: str, since: int = 25, **settings: object) -> tuple[float, float]:
+        cells = [
+            by_id[cell.cell_id]
+            for cell in read_sweep(sweep).cells
+            if cell.cell_id in by_id and cell.method == replace(SdafConfig(), **settings)
+        ]
+        cells = [c for c in cells if c[name]]  # one that took over its training told nothing
+        assert len(cells) > 1
+        points = [(b, v) for c in cells for b, v in zip(c["live_batches"], c[name], strict=True)]
+        values = [value for batch, value in points if batch >= since]
+        return min(values), max(values)
+
+    for settings, joined in (({}, " and "), ({"head_norm": True}, " to ")):
+        for name in ("live/self_supervised_loss", "live/projection_spread"):
+            low, high = range_of("readings-tenth", name, **settings)
+            assert f"{low:.2f}{joined}{high:.2f}" in told
+    tenth, whole, norms = (
+        range_of(sweep, "live/gamma", **settings)[0]
+        for sweep, settings in (
+            ("readings-tenth", {"head_norm": True}),
+            ("classifiers-validation", {}),
+            ("readings-tenth", {"weight_mean": "norms"}),
+        )
+    )
+    assert f"never falls below {tenth:.3f} on a tenth, nor below {whole:.3f} on the whole" in told
+    assert f"it stays above {norms:.3f}" in told
+    low, high = range_of("readings-tenth", "live/gamma", since=4 * 90, temperature=0.003125)
+    assert f"between {low:.2f} and {high:.2f} in the last stage" in told
+
+
+def test_the_two_readings_on_the_whole_stream_are_quoted_as_exported() -> None:
+    told, by_id = " ".join(REPRODUCTION.split()), exported_cells()
+    assert exported("balance-full") in REPRODUCTION
+    assert exported("cutoffs-full") in REPRODUCTION
+    plain, summed, *_, by_softmax = (by_id[c.cell_id] for c in read_sweep("balance-full").cells)
+    fall = f"{100 * (plain['E'] - summed['E']):.0f} points"
+    assert told.count(fall) == 3
+    assert (
+        f"E is {100 * summed['E']:.1f} where averaged weights have {100 * plain['E']:.1f}" in told
+    )
+    live = zip(summed["live_batches"], summed["live/gamma"], strict=True)
+    last = [gamma for batch, gamma in live if batch >= 4 * 900]
+    assert f"In the last stage gamma lies between {min(last):.2f} and {max(last):.2f}" in told
+    (usual,) = (
+        by_id[c.cell_id]
+        for c in read_sweep("classifiers-validation").cells
+        if c.class_order == 0 and c.method == SdafConfig(classifier="softmax")
+    )
+    ends = f"E {100 * by_softmax['E']:.1f} instead of {100 * usual['E']:.1f}"
+    assert f"F is {by_softmax['F']:.3f} instead of {usual['F']:.3f} and {ends}" in told
+    by_others = [
+        "{:.1f} (Euclid) and {:.1f} (Mahalanobis)".format(
+            *(100 * row[f"centres/test_by_stream_{d}"] for d in ("euclid", "mahalanobis"))
+        )
+        for row in (summed, plain)
+    ]
+    assert f"it ends at {by_others[0]}" in told
+    assert "averaged weights have {} and {}.".format(*re.findall(r"[\d.]+", by_others[1])) in told
+    ends_by_cut = [by_id[c.cell_id]["E"] for c in read_sweep("cutoffs-full").cells]
+    as_they_are, unit = ends_by_cut[:4], ends_by_cut[4:9]
+    assert as_they_are == sorted(as_they_are)
+    assert unit == sorted(unit)
+    gains = [100 * (row[-1] - row[0]) for row in (as_they_are, unit)]
+    assert "by {:.1f} points with features as they are and {:.1f} with".format(*gains) in told
+    assert as_they_are[-1] < ends_by_cut[9]
+    assert unit[-1] < ends_by_cut[10]
+
+
+def test_what_is_said_in_short_is_said_at_length_too() -> None:
+    _, short, long = re.split(
+        r"^## In short$|^## The whole CIFAR-10 stream$", REPRODUCTION, flags=re.M
+    )
+    numbers = re.findall(r"\d+\.\d+(?: ± \d+\.\d+)?", short)
+    assert numbers
+    assert all(number in long for number in numbers)
+
+
+def test_what_is_said_of_the_search_is_what_its_trials_say() -> None:
+    folder = ROOT / "results" / "sdaf-lambda-tau-cifar10-tenth"
+    rows = list(csv.DictReader((folder / "trials.csv").read_text(encoding="utf-8").splitlines()))
+    states = Counter(row["state"] for row in rows)
+    finished = [row for row in rows if row["state"] == "finished"]
+    by_a = sorted(finished, key=lambda row: float(row["A"]))
+    percent = [f"{100 * float(row['A']):.1f}" for row in (by_a[0], by_a[-1], finished[0])]
+    best = [f"{float(by_a[-1][name]):.1f}" for name in ("lambda", "tau_w")]
+    told = " ".join(REPRODUCTION.split())
+    assert f"{len(rows)} trials by TPE" in told
+    assert f"{states['finished']} finished, {states['pruned']} were pruned" in told
+    assert f"stays between {percent[0]} and {percent[1]} %" in told
+    assert f"(lambda 1.5, tau_w 0.5) has {percent[2]} %" in told
+    assert f"lambda {best[0]} and tau_w {best[1]} ({percent[1]} %)" in told
+    assert {row["trial"] for row in by_a[-3:]} == {
+        row["trial"] for row in finished if float(row["lambda"]) > 8
+    }
+    assert {row["steps"] for row in rows if row["state"] == "pruned"} == {"3"}
