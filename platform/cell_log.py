@@ -206,7 +206,8 @@ class MlflowCellLog:
 
     def finish(self, records: list[StageRecord], predictor: Predictor) -> None:
         """File matrices and model, then close the run."""
-        sequence = class_sequence(dataset(self.spec.dataset).classes, self.spec.class_order)
+        classes = dataset(self.spec.dataset).classes
+        sequence = class_sequence(classes, self.spec.class_order, self.spec.arrival)
         last = records[-1].confusion
         files = {
             "accuracy_matrix.csv": _csv(

@@ -31,7 +31,7 @@ CELLS = "cells.parquet"
 SECONDS = ("train_seconds", "inference_seconds")
 MEASURED = (*NUMBERS, *SECONDS, "trained_images")
 IDENTITY = ("cell_id", "group_id", "sweep", "dataset", "data_digest", "memory", "order", "seed",
-            "method", "protocol", "stream_fraction", "spec_version")  # fmt: skip
+            "method", "protocol", "stream_fraction", "arrival", "spec_version")  # fmt: skip
 ORIGIN = ("commit", "run_id", "finished_at_ms")
 SETTING = "method."
 """Prefix of a method's settings."""
@@ -122,6 +122,7 @@ def spec_of(row: Row) -> CellSpec:
             memory_size=row["memory"],
             class_order=row["order"],
             method=find(row["method"]).config(name=row["method"], **settings),
+            arrival=row.get("arrival", "drawn"),
             **{
                 k: row[k] for k in ("dataset", "data_digest", "seed", "protocol", "stream_fraction")
             },

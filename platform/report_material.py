@@ -98,6 +98,8 @@ def where(row: Row) -> str:
     told = f"{row.dataset}, M = {row.memory}"
     if row.spec.stream_fraction != 1:
         told += f", {row.spec.stream_fraction:g} of the stream"
+    if row.spec.arrival != "drawn":
+        told += f", {row.spec.arrival} order"
     return told + (", validation" if row.spec.protocol != "test" else "")
 
 

@@ -159,7 +159,8 @@ class Store:
     def describe_cell(self, run_id: str, spec: CellSpec) -> None:
         """Log the parameters of a cell; doing so again changes nothing."""
         params = flatten(spec.resolved)
-        sequence = class_sequence(dataset(spec.dataset).classes, spec.class_order)
+        classes = dataset(spec.dataset).classes
+        sequence = class_sequence(classes, spec.class_order, spec.arrival)
         params["class_sequence"] = json.dumps(sequence)
         values = [Param(k, str(v)) for k, v in params.items()]
         self.client.log_batch(run_id, params=values)

@@ -61,7 +61,8 @@ class Row:
     @property
     def contest(self) -> tuple[object, ...]:
         """What rows have in common that may be compared with each other."""
-        return (self.dataset, self.memory, self.spec.protocol, self.spec.stream_fraction)
+        spec = self.spec
+        return (self.dataset, self.memory, spec.protocol, spec.stream_fraction, spec.arrival)
 
 
 def rows(cells: Iterable[CellSpec], found: Mapping[str, CellRun]) -> list[Row]:

@@ -73,4 +73,6 @@ def departures(spec: CellSpec) -> dict[str, str]:
         found["stream_fraction"] = f"{spec.stream_fraction:g}"
     if spec.protocol != "test":
         found["protocol"] = spec.protocol
+    if spec.arrival != "drawn":
+        found["arrival"] = spec.arrival
     return found

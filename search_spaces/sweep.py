@@ -14,7 +14,7 @@ from oclgrid.trainables.datasets import dataset
 from oclgrid.trainables.decoded import UNDECODED, known_digest
 from oclgrid.trainables.registry import find
 from oclgrid.trainables.schema import SpecError, build, coerce, shown, unknown
-from oclgrid.trainables.spec import CellSpec, MethodConfig
+from oclgrid.trainables.spec import Arrival, CellSpec, MethodConfig
 
 PRESETS = Path(__file__).parent / "presets"
 MAX_CELLS = 100_000
@@ -57,6 +57,7 @@ class Grid:
     seed: int = 0
     protocol: Literal["test", "validation"] = "test"
     stream_fraction: float = 1.0
+    arrival: Arrival = "drawn"
 
     def __post_init__(self) -> None:
         if isinstance(self.orders, int) and not 1 <= self.orders <= 10_000:
@@ -227,6 +228,7 @@ def _cells(grid: Grid, configs: dict[tuple[str, str], list[MethodConfig]]) -> li
             method=config,
             protocol=grid.protocol,
             stream_fraction=grid.stream_fraction,
+            arrival=grid.arrival,
         )
         for name, memory, method in product(grid.dataset, grid.memory, grid.method)
         for config, order in product(configs[method, name], grid.class_orders)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 SPEC_VERSION = 1
 """Raised when the same spec would no longer give the same numbers."""
+Arrival = Literal["drawn", "natural"]
 INFERENCE_FIELDS = ("classifier", "normalise_features", "eigenvalue_cutoff")
 """Of a method's config: what a trained network can be classified with, one way or another."""
 
@@ -105,6 +106,10 @@ class CellSpec:
     """What accuracy is measured on: the test set, or a tenth of the training stream held out."""
     stream_fraction: float = 1.0
     """Share of each class's training images (of those not held out) that arrive."""
+    arrival: Arrival = "drawn"
+    """Reading: the paper draws class orders at random; the configs of its reference let classes
+    arrive by their ids in every run. With ``natural`` so do ours, and the number of the class
+    order only tells repetitions apart."""
 
     def __post_init__(self) -> None:
         check_fields(self, "cell")
@@ -122,6 +127,8 @@ class CellSpec:
         content = {"spec_version": SPEC_VERSION, **asdict(self)}
         if self.method.precision == "float32":  # all there was: those cells keep their names
             del content["method"]["precision"]
+        if self.arrival == "drawn":
+            del content["arrival"]
         return content
 
     @property
@@ -171,7 +178,8 @@ class CellSpec:
         method = self.method.name
         if changed:
             method += f" ({changed if len(changed) <= 100 else changed[:97] + '...'})"
-        return f"{method} {self.dataset} M={self.memory_size} order {self.class_order}"
+        order = "order" if self.arrival == "drawn" else f"{self.arrival} order"
+        return f"{method} {self.dataset} M={self.memory_size} {order} {self.class_order}"
 
     def generator(self, purpose: str, stage: int = 0) -> "torch.Generator":
         """Return the source of randomness for one purpose in one stage.

@@ -12,18 +12,20 @@ from torch import Tensor
 from oclgrid.trainables.datasets import Dataset
 from oclgrid.trainables.schema import SpecError
 from oclgrid.trainables.sources import Images, Splits
-from oclgrid.trainables.spec import CellSpec
+from oclgrid.trainables.spec import Arrival, CellSpec
 
 VALIDATION_SHARE = 0.1
 """Part of each class's training images that the validation protocol holds out."""
 
 
-def class_sequence(classes: int, order: int) -> tuple[int, ...]:
+def class_sequence(classes: int, order: int, arrival: Arrival = "drawn") -> tuple[int, ...]:
     """Return the class ids in the order in which they arrive.
 
-    Sorted by a digest, so that an order is the same for every method, memory size, machine and
-    library version, for ever.
+    A drawn order is sorted by a digest, so that it is the same for every method, memory size,
+    machine and library version, for ever.
     """
+    if arrival == "natural":
+        return tuple(range(classes))
 
     def key(c: int) -> bytes:
         return hashlib.sha256(f"class order {order}, class {c} of {classes}".encode()).digest()
@@ -52,7 +54,7 @@ class Stream:
         self, spec: CellSpec, info: Dataset, splits: Splits, *, device: torch.device
     ) -> None:
         self._spec, self._info, self._device = spec, info, device
-        self.sequence = class_sequence(info.classes, spec.class_order)
+        self.sequence = class_sequence(info.classes, spec.class_order, spec.arrival)
         ranks = np.empty(info.classes, dtype=np.int64)
         ranks[list(self.sequence)] = np.arange(info.classes)
         self._train, self._train_ranks = splits.train.images, ranks[splits.train.labels]

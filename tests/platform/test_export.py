@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from oclgrid.platform.cli import main
-from oclgrid.platform.export import CELLS, Export, export_cells
+from oclgrid.platform.export import CELLS, Export, export_cells, read_rows, spec_of
 from oclgrid.platform.export_page import export_page
 from oclgrid.platform.results import CellRun, SweepRun
 from oclgrid.search_spaces.sweep import Sweep, parse_sweep
@@ -96,6 +96,13 @@ def test_a_row_holds_what_a_cell_is_what_came_out_and_where_from(tmp_path: Path)
     assert (row["commit"], row["version.torch"], row["hardware.cpu"]) == ("c0ffee", "2", "x")
     assert row["finished_at_ms"] == 1_700_000_000_000
     assert {k: v for k, v in row.items() if "live" in k} == LIVE_TOLD
+
+
+@pytest.mark.parametrize("arrival", ["drawn", "natural"])
+def test_a_row_tells_which_cell_it_is_of(tmp_path: Path, arrival: str) -> None:
+    made = sweep(arrival=arrival)
+    export_cells(made, finished(made), tmp_path)
+    assert {spec_of(row) for row in read_rows(tmp_path / CELLS).values()} == set(made.cells)
 
 
 def test_only_finished_cells_are_exported(tmp_path: Path) -> None:

@@ -120,6 +120,7 @@ def verdicts(made: list[Row]) -> list[str | None]:
     [
         {"stream_fraction": 0.5},
         {"protocol": "validation"},
+        {"arrival": "natural"},
         {"overrides": {"sdaf": {"lambda": 1.0}}},
         {"overrides": {"sdaf": {"short": {"hue": 0.1}}}},
         {"overrides": {"sdaf": {"head_norm": True}}},

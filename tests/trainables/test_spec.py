@@ -29,6 +29,7 @@ CHANGED_SPEC: dict[str, Any] = {
     "method": SdafConfig(),
     "protocol": "validation",
     "stream_fraction": 0.5,
+    "arrival": "natural",
 }
 CHANGED_ER: dict[str, Any] = {
     "name": "er2",

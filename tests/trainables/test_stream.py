@@ -94,6 +94,19 @@ def test_the_class_order_does_not_depend_on(changes: dict[str, Any]) -> None:
     assert stream(class_order=1, **changes).sequence == class_sequence(10, 1)
 
 
+@pytest.mark.parametrize("order", [0, 1])
+def test_classes_arrive_by_their_ids_where_that_is_asked_for(order: int) -> None:
+    natural = stream(class_order=order, arrival="natural")
+    assert natural.sequence == tuple(range(10))
+    brought = splits().train.labels[natural.arrivals(0).numpy()]
+    assert set(brought.tolist()) == {0, 1}
+
+
+def test_repetitions_in_natural_order_differ_by_their_number() -> None:
+    one, two = (arrived(stream(class_order=order, arrival="natural")) for order in (0, 1))
+    assert one != two
+
+
 def test_the_class_order_does_not_depend_on_global_randomness() -> None:
     torch.manual_seed(1)
     np.random.seed(1)  # the global generator is the point
