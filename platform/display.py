@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
@@ -11,6 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from oclgrid.platform.yardstick import stage_time
 from oclgrid.trainables.datasets import dataset
 from oclgrid.trainables.spec import CellSpec
 
@@ -38,6 +40,7 @@ class Display:
         self._stage_seconds: dict[Pace, list[float]] = {}
         self._first_seen: dict[tuple[str, int], tuple[float, int]] = {}
         self._expected: dict[Pace, float] = {}
+        self._elsewhere: dict[tuple[str, str], float] = {}
         self._adopting: set[str] = set()
         self._slots = 1
         self._started = time.monotonic()
@@ -70,6 +73,10 @@ class Display:
         self._adopting = set(adopting)
         self._cells, self._slots, self._started = cells, max(1, slots), time.monotonic()
         self._state = {c: {"stage": s} for c, s in stages.items()}
+        for spec in cells.values():
+            if known := stage_time(spec):
+                seconds = known.train * spec.stream_fraction + known.inference
+                self._elsewhere.setdefault(self._pace(spec)[:2], seconds)
         stop = threading.Event()
         follow = self._follow_live if self._is_live else self._follow_plain
         thread = threading.Thread(target=follow, args=(stop, poll), daemon=True)
@@ -127,19 +134,28 @@ class Display:
         return f"[{done}/{len(self._cells)}{f', {clock(left)} left' if left else ''}]"
 
     def _seconds_left(self) -> float | None:
-        """Return an estimate from what was seen so far; None while a method has not begun."""
+        """Return an estimate from what was seen so far; None before there is anything.
+
+        Methods that have not begun are expected to be as much slower than on the machine of
+        ``yardstick`` as those seen.
+        """
+        seen = self._expected | {pace: fmean(s) for pace, s in self._stage_seconds.items()}
+        slower = [
+            seconds / self._elsewhere[name, method]
+            for (name, method, is_adopted), seconds in seen.items()
+            if (name, method) in self._elsewhere and not is_adopted
+        ]
         total = 0.0
         for cell_id, spec in self._cells.items():
-            state = self._state[cell_id]
+            state, pace = self._state[cell_id], self._pace(spec)
             if state.get("done"):
                 continue
-            pace = self._pace(spec)
-            measured = self._stage_seconds.get(pace)
-            seconds = sum(measured) / len(measured) if measured else self._expected.get(pace)
-            if seconds is None:
+            if (seconds := seen.get(pace)) is None:
                 if cell_id in self._adopting:
                     continue  # next to nothing beside those that train
-                return None
+                if not slower or pace[:2] not in self._elsewhere:
+                    return None
+                seconds = fmean(slower) * self._elsewhere[pace[:2]]
             remaining = dataset(spec.dataset).stages - state["stage"]
             if progress := self._progress.get(cell_id):
                 remaining -= progress.batch / max(1, progress.batches)

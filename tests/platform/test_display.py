@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from oclgrid.platform import display as display_module
-from oclgrid.platform.display import Display
+from oclgrid.platform.display import Display, clock
+from oclgrid.platform.yardstick import stage_time
 from oclgrid.search_spaces.sweep import parse_sweep
 from oclgrid.trainables.loop import Progress
 from oclgrid.trainables.spec import CellSpec
@@ -43,12 +44,35 @@ def test_stages_that_others_trained_are_not_taken_for_training(
     assert lines[2].startswith("[1/3, 18 s left]")  # 9 adopted ones of 2 s
 
 
-def test_no_time_is_told_before_a_stage_of_each_method_was_seen(
+def test_a_method_that_has_not_begun_is_expected_to_be_as_slow_here_as_those_seen(
     capsys: pytest.CaptureFixture[str],
+) -> None:
+    fields = {"dataset": "digits", "memory": 10, "orders": 1, "method": ["er", "mir"]}
+    made = parse_sweep({"sweep": "x", "cells": fields}, where="file.yaml")
+    cells = {c.cell_id: c for c in made.cells}
+    er, mir = cells.values()
+    known_er, known_mir = stage_time(er), stage_time(mir)
+    assert known_er
+    assert known_mir
+    slower = 1000 / (known_er.train + known_er.inference)
+    expected = 4 * 1000 + 5 * slower * (known_mir.train + known_mir.inference)
+    assert expected > 10_000  # MIR takes longer
+    display = Display()
+    with display.watching(cells, dict.fromkeys(cells, 0), slots=2, poll=dict):
+        display.result(stage(er, 1, 1000.0, is_adopted=False))
+        display.result(stage(mir, 1, 1000.0, is_adopted=False))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith(f"[0/2, {clock(expected / 2)} left] er")
+    assert lines[1].startswith("[0/2, 67 min left] mir")  # 8 stages on 2 slots
+
+
+def test_no_time_is_told_while_a_method_nobody_has_measured_has_not_begun(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fields = {"dataset": "digits", "memory": 10, "orders": 1, "method": ["er", "sdaf"]}
     made = parse_sweep({"sweep": "x", "cells": fields}, where="file.yaml")
     cells = {c.cell_id: c for c in made.cells}
+    monkeypatch.setattr(display_module, "stage_time", lambda spec: None)
     display = Display()
     with display.watching(cells, dict.fromkeys(cells, 0), slots=2, poll=dict):
         for spec in cells.values():
