@@ -184,11 +184,19 @@ class Method(ABC, Generic[C]):
         """Return the outputs to predict from; the reference takes all, also of unseen classes."""
         return head
 
+    def exemplars_seen(self, rotated: Tensor, rng: torch.Generator) -> Tensor:
+        """Return turned exemplars as class centres are to know them; as they are, for most."""
+        return rotated
+
     def _exemplar_features(self, backbone: Features) -> Tensor:
         k = self.rotation_count
+        rng = self.spec.generator("exemplars", self.old_classes)
         parts = [torch.empty(0, k, self.features_out, device=self.device)]
         for chunk in self.memory.indices[: self.memory.filled].split(250):
-            parts.append(rotated_features(backbone, self.stream.fetch(chunk).images, k))
+            images = self.stream.fetch(chunk).images
+            parts.append(
+                rotated_features(backbone, images, k, seen=lambda x: self.exemplars_seen(x, rng))
+            )
         return torch.cat(parts)
 
     def state(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import io
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -33,11 +33,16 @@ def evaluating(*modules: nn.Module) -> Iterator[None]:
             m.train(mode)
 
 
-def rotated_features(backbone: Features, images: Tensor, k: int) -> Tensor:
-    """Return N x K x D features of K rotations of the images; call it only while evaluating."""
+def rotated_features(
+    backbone: Features, images: Tensor, k: int, *, seen: Callable[[Tensor], Tensor] = lambda x: x
+) -> Tensor:
+    """Return N x K x D features of K rotations of the images; call it only while evaluating.
+
+    ``seen`` is what becomes of the rotations before the backbone takes them in.
+    """
     pixels = k * images.shape[2] * images.shape[3]
     at_once = max(1, PIXELS_AT_ONCE // pixels) if images.device.type == "cpu" else len(images)
-    features = torch.cat([backbone(rotations(chunk, k)) for chunk in images.split(at_once)])
+    features = torch.cat([backbone(seen(rotations(chunk, k))) for chunk in images.split(at_once)])
     return features.view(-1, k, features.shape[1])
 
 

@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 SPEC_VERSION = 1
 """Raised when the same spec would no longer give the same numbers."""
 Arrival = Literal["drawn", "natural"]
-INFERENCE_FIELDS = ("classifier", "normalise_features", "eigenvalue_cutoff")
+INFERENCE_FIELDS = ("classifier", "normalise_features", "eigenvalue_cutoff", "exemplar_views")
 """Of a method's config: what a trained network can be classified with, one way or another."""
+LATER_FIELDS = {"precision": "float32", "exemplar_views": "plain"}
+"""Of a method's config: what has come since the first cells, and what those had."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,8 +127,9 @@ class CellSpec:
     def resolved(self) -> dict[str, Any]:
         """Every value that can change a number, as plain data."""
         content = {"spec_version": SPEC_VERSION, **asdict(self)}
-        if self.method.precision == "float32":  # all there was: those cells keep their names
-            del content["method"]["precision"]
+        for name, all_there_was in LATER_FIELDS.items():  # cells of before keep their names
+            if content["method"].get(name) == all_there_was:
+                del content["method"][name]
         if self.arrival == "drawn":
             del content["arrival"]
         return content
@@ -163,7 +166,7 @@ class CellSpec:
         del content["class_order"]
         content["method"]["name"] = self.method.trains_as or self.method.name
         for field in INFERENCE_FIELDS:
-            del content["method"][field]
+            content["method"].pop(field, None)
         return content
 
     @property

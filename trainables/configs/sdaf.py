@@ -60,6 +60,9 @@ class SdafConfig(MethodConfig):
     views apart, or over incoming and memory images apart."""
     view_draw: Literal["image", "batch"] = "image"
     """Reading: H is drawn anew for each image, as Eq. 5 has it, or once for a whole batch."""
+    exemplar_views: Literal["plain", "long", "short"] = "plain"
+    """Reading: the features that centres and covariance are of (Eq. 13) are those of exemplars
+    turned only, or turned and then seen through H once, as they are in training."""
 
     def __post_init__(self) -> None:
         MethodConfig.__post_init__(self)

@@ -137,6 +137,13 @@ class Sdaf(Method[SdafConfig]):
             .repeat(2)
         )
 
+    def exemplars_seen(self, rotated: Tensor, rng: torch.Generator) -> Tensor:
+        """Return turned exemplars, through one of the series of H where that is the reading."""
+        if self.config.exemplar_views == "plain":
+            return rotated
+        series = self.config.long if self.config.exemplar_views == "long" else self.config.short
+        return view(series, rotated, rng)
+
     def softmax_head(self, head: nn.Linear) -> nn.Linear:
         """Return the outputs in use: those of classes seen so far, unless all are."""
         seen = self.info.classes if self.config.unseen == "included" else self.seen_classes

@@ -9,6 +9,7 @@ import torch
 from slow_twins import assert_same, cosine, gradients, move, toy_cell
 from torch import Tensor, nn
 
+from oclgrid.trainables import predictor
 from oclgrid.trainables.configs.sdaf import SdafConfig
 from oclgrid.trainables.loop import Cell
 from oclgrid.trainables.series import LONG, SHORT
@@ -350,16 +351,22 @@ def test_a_softmax_predictor_has_outputs_for_the_classes_seen() -> None:
         assert torch.equal(found.bias, head.bias[:outputs])
 
 
-def test_prediction_uses_one_covariance_over_all_classes_and_rotations() -> None:
-    of = scene()
+EXEMPLAR_VIEWS = {"plain": None, "long": LONG, "short": SHORT}
+
+
+@pytest.mark.parametrize("exemplar_views", EXEMPLAR_VIEWS)
+def test_prediction_uses_one_covariance_over_all_classes_and_rotations(exemplar_views: str) -> None:
+    of = scene(exemplar_views=exemplar_views)
     method = of.cell.method
-    predictor = method.predictor().eval()
+    fitted = method.predictor().eval()
     backbone = method.net["backbone"].eval()
     memory = method.memory
     with torch.inference_mode():
         exemplars = of.cell.stream.fetch(memory.indices[: memory.filled]).images
-        rows = torch.stack([backbone(torch.rot90(exemplars, j, dims=(2, 3))) for j in range(K)])
-        rows = rows.double()
+        turned = torch.stack([torch.rot90(x, j, dims=(1, 2)) for x in exemplars for j in range(K)])
+        if series := EXEMPLAR_VIEWS[exemplar_views]:
+            turned = view(series, turned, of.cell.spec.generator("exemplars", OLD // K))
+        rows = backbone(turned).double().unflatten(0, (-1, K)).transpose(0, 1)
         covariance = torch.cov(rows.flatten(0, 1).T)
         inverse = torch.linalg.pinv(covariance, rtol=1e-5, hermitian=True)
         images, _ = next(of.cell.stream.evaluation(4))
@@ -371,4 +378,19 @@ def test_prediction_uses_one_covariance_over_all_classes_and_rotations() -> None
             gap = tested.double() - centres[:, None]
             distances[c] = torch.einsum("knd,de,kne->kn", gap, inverse, gap).sqrt().mean(0)
         expected = torch.stack([distances[c] for c in held]).argmin(0)
-        assert torch.equal(predictor(images), torch.tensor(held)[expected])
+        assert torch.equal(fitted(images), torch.tensor(held)[expected])
+
+
+def test_views_of_exemplars_do_not_depend_on_how_many_are_taken_in_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = scene(exemplar_views="long").cell.method.predictor().get_buffer("centres")
+    monkeypatch.setattr(predictor, "PIXELS_AT_ONCE", 1)
+    again = scene(exemplar_views="long").cell.method.predictor().get_buffer("centres")
+    assert torch.allclose(made, again, rtol=1e-3, atol=1e-5, equal_nan=True)
+
+
+def test_how_exemplars_are_seen_does_not_touch_the_training() -> None:
+    plain, long = scene().cell.spec, scene(exemplar_views="long").cell.spec
+    assert plain.training_id == long.training_id
+    assert plain.cell_id != long.cell_id
