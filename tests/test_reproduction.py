@@ -256,6 +256,20 @@ def test_the_two_readings_on_the_whole_stream_are_quoted_as_exported() -> None:
     assert unit[-1] < ends_by_cut[10]
 
 
+def test_the_analyses_shown_are_what_was_exported() -> None:
+    by_id, printed = exported_cells(), paper().analysis
+    shown = {"cka": ("{:.3f}", 1, "seen unseen"), "ood": ("{:.1f}", 100, "mnist omniglot svhn")}
+    for cell in read_sweep("analyses-tenth").cells:
+        pairs = []
+        for analysis, (form, scale, keys) in shown.items():
+            for key in keys.split():
+                ours = by_id[cell.cell_id][f"{analysis}/{key}"]
+                both = (ours, printed(analysis, cell.method.name)[key])
+                pairs.append(" / ".join(form.format(scale * x) for x in both))
+        row = r" +\| +".join(map(re.escape, [cell.method.name, *pairs]))
+        assert re.search(rf"\| {row} \|", REPRODUCTION)
+
+
 def test_what_is_said_in_short_is_said_at_length_too() -> None:
     _, short, long = re.split(
         r"^## In short$|^## The whole CIFAR-10 stream$", REPRODUCTION, flags=re.M
