@@ -1,6 +1,11 @@
 """Series of augmentations: how strong each is, the paper's two and SCR's."""
 
 from dataclasses import dataclass, fields, replace
+from typing import Literal
+
+Colours = Literal["torchvision", "kornia"]
+"""Whose colour jitter is meant: that of torchvision, or of kornia until 0.6, which adds to the
+brightness, multiplies for contrast, and changes the saturation of HSV."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +46,7 @@ LONG = ViewSeries(
 SHORT = ViewSeries(
     crop_min=0.75, flip=0.0, brightness=0.2, contrast=0.2, saturation=0.2, hue=0.05, grey=0.0
 )
-# SCR (Mai et al., 2021). Its old kornia added to brightness; here jitter means torchvision's.
+# SCR (Mai et al., 2021).
 SCR = replace(LONG, crop_min=0.2, jitter=0.8)
 
 

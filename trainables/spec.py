@@ -16,7 +16,7 @@ SPEC_VERSION = 1
 Arrival = Literal["drawn", "natural"]
 INFERENCE_FIELDS = ("classifier", "normalise_features", "eigenvalue_cutoff", "exemplar_views")
 """Of a method's config: what a trained network can be classified with, one way or another."""
-LATER_FIELDS = {"precision": "float32", "exemplar_views": "plain"}
+LATER_FIELDS = {"precision": "float32", "exemplar_views": "plain", "colours": "torchvision"}
 """Of a method's config: what has come since the first cells, and what those had."""
 
 

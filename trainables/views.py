@@ -1,13 +1,14 @@
-"""Random views of a batch of images, drawn per image with torchvision's meaning and no loop."""
+"""Random views of a batch of images, drawn per image, as torchvision makes them, with no loop."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from oclgrid.trainables.series import ViewSeries
+from oclgrid.trainables.series import Colours, ViewSeries
 
 _BRIGHTNESS, _CONTRAST, _SATURATION, _HUE = range(4)
 _CROP_TRIES = 10
@@ -84,12 +85,15 @@ def _crop(uniform: Tensor, crop_min: float, *, height: int, width: int) -> tuple
     return corner.long(), side.long()
 
 
-def apply(images: Tensor, parameters: ViewParameters) -> Tensor:
+def apply(
+    images: Tensor, parameters: ViewParameters, *, colours: Colours = "torchvision"
+) -> Tensor:
     """Return one view of each image, of the same size, device and memory format.
 
     Args:
         images: (N, 3, H, W), float32 or float64 in [0, 1]. Left unchanged.
         parameters: A draw for these N images.
+        colours: Whose colour operations; the draw means either.
     """
     # Half precision cannot say where a pixel falls to better than a sixteenth of its width.
     is_precise = images.dtype in (torch.float32, torch.float64)
@@ -99,14 +103,19 @@ def apply(images: Tensor, parameters: ViewParameters) -> Tensor:
     if len(images) != (n := len(parameters.flip)):
         raise ValueError(f"parameters must be drawn for {len(images)} images, got {n}")
     views = _resized_crop(images, parameters)
-    _jitter_(views, parameters)
+    (_jitter_ if colours == "torchvision" else _jiggle_)(views, parameters)
     rows = parameters.grey.nonzero().squeeze(1).to(images.device)
     views[rows] = _grey(views[rows])
     return views.contiguous(memory_format=_memory_format(images))
 
 
 def view(
-    series: ViewSeries, images: Tensor, generator: torch.Generator, *, shared: bool = False
+    series: ViewSeries,
+    images: Tensor,
+    generator: torch.Generator,
+    *,
+    shared: bool = False,
+    colours: Colours = "torchvision",
 ) -> Tensor:
     """Return one fresh view of each image; with ``shared``, one draw serves them all."""
     (height, width), n = images.shape[2:], 1 if shared else len(images)
@@ -114,7 +123,7 @@ def view(
     if shared:
         rows = {f.name: getattr(drawn, f.name) for f in fields(drawn)}
         drawn = ViewParameters(**{k: v.expand(len(images), *v.shape[1:]) for k, v in rows.items()})
-    return apply(images, drawn)
+    return apply(images, drawn, colours=colours)
 
 
 def rotations(images: Tensor, k: int = 4) -> Tensor:
@@ -187,6 +196,35 @@ def _jitter_(images: Tensor, parameters: ViewParameters) -> None:
             grey = _grey(images)
             mean = grey.mean(dim=(2, 3), keepdim=True)
             images.mul_(factor).add_(mean * mean_weight + grey * grey_weight).clamp_(0, 1)
+
+
+def _jiggle_(images: Tensor, parameters: ViewParameters) -> None:
+    """Change the colours of the images in place as kornia's ColorJitter did until 0.6.
+
+    It is ColorJiggle today: brightness is a term and not a factor, contrast a factor of all
+    channels alike, saturation that of HSV, at equal hue and value.
+    """
+
+    def saturate(some: Tensor, factor: Tensor) -> Tensor:
+        value = some.amax(dim=1, keepdim=True)
+        chroma = value - some.amin(dim=1, keepdim=True)
+        # A saturation beyond 1 is held at 1.
+        factor = torch.minimum(factor, value / chroma.clamp(min=torch.finfo(some.dtype).tiny))
+        return value - (value - some) * factor
+
+    operations: dict[int, Callable[[Tensor, Tensor], Tensor]] = {
+        _BRIGHTNESS: lambda some, factor: some + (factor - 1),
+        _CONTRAST: lambda some, factor: some * factor,
+        _SATURATION: saturate,
+        _HUE: lambda some, turns: _shift_hue(some, turns.flatten()),
+    }
+    amounts = torch.cat((parameters.factors, parameters.hue.unsqueeze(1)), dim=1)
+    for turn in range(4):
+        for operation, change in operations.items():
+            rows = (parameters.jitter & (parameters.order[:, turn] == operation)).nonzero()[:, 0]
+            amount = amounts[rows, operation].to(images).view(-1, 1, 1, 1)
+            rows = rows.to(images.device)
+            images[rows] = change(images[rows], amount).clamp_(0, 1)
 
 
 def _grey(images: Tensor) -> Tensor:

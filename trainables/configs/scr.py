@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from oclgrid.trainables.schema import SpecError
-from oclgrid.trainables.series import SCR, ViewSeries
+from oclgrid.trainables.series import SCR, Colours, ViewSeries
 from oclgrid.trainables.spec import MethodConfig
 
 
@@ -26,6 +26,8 @@ class ScrConfig(MethodConfig):
     temperature: float = 0.1
     """Of the contrastive loss. Reading: the reference's command line says 0.07, its configs 0.1."""
     views: ViewSeries = SCR
+    colours: Colours = "torchvision"
+    """Reading: the reference uses kornia's colour jitter; in this paper it is torchvision's."""
     review: bool = False
     """Whether each stage ends with a pass over the memory at a tenth of the rate."""
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from oclgrid.trainables.schema import SpecError
-from oclgrid.trainables.series import LONG, SHORT, ViewSeries
+from oclgrid.trainables.series import LONG, SHORT, Colours, ViewSeries
 from oclgrid.trainables.spec import MethodConfig
 
 
@@ -28,9 +28,9 @@ class SdafConfig(MethodConfig):
     """H of the first view of a pair."""
     short: ViewSeries = SHORT
     """H of the second view of a pair. Which view gets which cannot matter: Eq. 7 is symmetric."""
-    reduction: Literal["mean", "sum"] = "mean"
+    reduction: Literal["mean", "image", "sum"] = "mean"
     """Reading: Eq. 7 and 10 print sums, the prose speaks of averages; a sum over 160 views at
-    rate 0.1 would be a step of 16."""
+    rate 0.1 would be a step of 16. In between: views of an image summed, images averaged."""
     kept_mean: Literal["kept", "all"] = "kept"
     """Reading: Eq. 10 divided by the views that were kept (it is called sampling), or by all."""
     labels: Literal["extended", "original"] = "extended"
@@ -60,6 +60,9 @@ class SdafConfig(MethodConfig):
     views apart, or over incoming and memory images apart."""
     view_draw: Literal["image", "batch"] = "image"
     """Reading: H is drawn anew for each image, as Eq. 5 has it, or once for a whole batch."""
+    colours: Colours = "torchvision"
+    """Reading: H's classes go by these names in torchvision and in kornia, which the reference of
+    SCR uses; their colour jitters differ."""
     exemplar_views: Literal["plain", "long", "short"] = "plain"
     """Reading: the features that centres and covariance are of (Eq. 13) are those of exemplars
     turned only, or turned and then seen through H once, as they are in training."""

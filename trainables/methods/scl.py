@@ -5,7 +5,6 @@ from torch import Tensor
 from oclgrid.trainables.configs.scl import SclConfig
 from oclgrid.trainables.methods.scr import Scr
 from oclgrid.trainables.registry import method
-from oclgrid.trainables.views import view
 
 
 @method(SclConfig)
@@ -14,4 +13,4 @@ class Scl(Scr):
 
     def views(self, images: Tensor) -> list[Tensor]:
         """Return the views that are contrasted: two random ones."""
-        return [view(self.config.views, images, self.view_rng) for _ in range(2)]
+        return [self.random_view(images) for _ in range(2)]

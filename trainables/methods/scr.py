@@ -38,7 +38,11 @@ class Scr(Method[ScrConfig]):
 
     def views(self, images: Tensor) -> list[Tensor]:
         """Return the views that are contrasted: the image itself and a random one."""
-        return [images, view(self.config.views, images, self.view_rng)]
+        return [images, self.random_view(images)]
+
+    def random_view(self, images: Tensor) -> Tensor:
+        """Return a random view of each image."""
+        return view(self.config.views, images, self.view_rng, colours=self.config.colours)
 
     def _loss(self, batch: Batch) -> Tensor:
         # One forward pass per set of views: BatchNorm sees them apart, as in the reference.

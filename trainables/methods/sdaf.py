@@ -61,8 +61,8 @@ class Sdaf(Method[SdafConfig]):
         self.step(loss)
 
     def _view(self, series: ViewSeries, images: Tensor) -> Tensor:
-        shared = self.config.view_draw == "batch"
-        return view(series, images, self.view_rng, shared=shared)
+        shared, colours = self.config.view_draw == "batch", self.config.colours
+        return view(series, images, self.view_rng, shared=shared, colours=colours)
 
     def _features(self, views: list[Tensor], from_stream: int) -> Tensor:
         """Return features of the long, then the short views (2 N K x D)."""
@@ -93,7 +93,7 @@ class Sdaf(Method[SdafConfig]):
         }
         if self.config.pair_scale == "sum":
             loss = loss * 2
-        return loss * len(z) if self.config.reduction == "sum" else loss
+        return loss * self._terms(len(z), len(z))
 
     def _classify(self, features: Tensor, labels: Tensor) -> Tensor:
         """L_WABS of Eq. 10 over the views that Eq. 11 keeps."""
@@ -108,9 +108,15 @@ class Sdaf(Method[SdafConfig]):
         )
         logits, labels, kept = logits[part], labels[part], kept[part]
         loss = balanced_cross_entropy(logits, labels, kept, per=self.config.kept_mean)
+        divided_by = kept.sum() if self.config.kept_mean == "kept" else len(kept)
+        return loss * self._terms(divided_by, len(features))
+
+    def _terms(self, divided_by: Tensor | int, views: int) -> Tensor | float:
+        """Return what makes a mean a sum over all views, or over those of an image."""
         if self.config.reduction == "mean":
-            return loss
-        return loss * (kept.sum() if self.config.kept_mean == "kept" else len(kept))
+            return 1.0
+        per_image = 2 * self.rotation_count / views
+        return divided_by * (per_image if self.config.reduction == "image" else 1.0)
 
     def _rate(self, old: int, seen: int) -> Tensor:
         """Gamma of Eq. 9 from the softmax weights as they are before this step."""
@@ -142,7 +148,7 @@ class Sdaf(Method[SdafConfig]):
         if self.config.exemplar_views == "plain":
             return rotated
         series = self.config.long if self.config.exemplar_views == "long" else self.config.short
-        return view(series, rotated, rng)
+        return view(series, rotated, rng, colours=self.config.colours)
 
     def softmax_head(self, head: nn.Linear) -> nn.Linear:
         """Return the outputs in use: those of classes seen so far, unless all are."""

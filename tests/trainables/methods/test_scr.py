@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from oclgrid.trainables.configs.scr import ScrConfig
 from oclgrid.trainables.loop import Cell
-from oclgrid.trainables.series import SCR
+from oclgrid.trainables.series import SCR, Colours
 from oclgrid.trainables.stream import Batch
 from oclgrid.trainables.views import view
 
@@ -46,14 +46,17 @@ def slow_loss(
     return total / len(z)
 
 
+@pytest.mark.parametrize("colours", ["torchvision", "kornia"])
 @pytest.mark.parametrize("temperature", [0.1, 1.0])
-def test_a_step_contrasts_images_with_one_view_of_each(temperature: float) -> None:
-    one, incoming = in_second_stage(temperature=temperature)
+def test_a_step_contrasts_images_with_one_view_of_each(
+    temperature: float, colours: Colours
+) -> None:
+    one, incoming = in_second_stage(temperature=temperature, colours=colours)
     replay, twin = one.method.retrieve(incoming), copy.deepcopy(one.method.net)
     assert replay is not None
     one.method.learn(incoming, replay)
     images = torch.cat([replay.images, incoming.images])
-    others = view(SCR, images, one.spec.generator("views", 1))
+    others = view(SCR, images, one.spec.generator("views", 1), colours=colours)
     labels = [*replay.labels.tolist(), *incoming.labels.tolist()]
     loss = slow_loss(twin, images, others, labels, temperature)
     descend(twin, loss)

@@ -54,10 +54,10 @@ class Scene:
         drawn: list[float] = torch.rand(count, generator=generator).tolist()
         return drawn
 
-    def both_views(self, *, shared: bool = False) -> list[Tensor]:
+    def both_views(self, **options: Any) -> list[Tensor]:
         turned = [torch.rot90(x, j, dims=(1, 2)) for x in self.images for j in range(self.k)]
         rotated, generator = torch.stack(turned), self.cell.spec.generator("views", self.stage)
-        return [view(series, rotated, generator, shared=shared) for series in (LONG, SHORT)]
+        return [view(series, rotated, generator, **options) for series in (LONG, SHORT)]
 
 
 def cell(**changes: Any) -> Cell:
@@ -106,8 +106,8 @@ def slow_loss(
     divisor: float | None = None,
     weight: float = 1.5,
     pair_divisor: float | None = None,
-    shared: bool = False,
     groups: Sequence[Sequence[int]] | None = None,
+    **options: Any,
 ) -> Tensor:
     """L_WABS + lambda L_SS, view by view.
 
@@ -118,11 +118,11 @@ def slow_loss(
         divisor: Of the summed cross-entropy; the number of kept views unless told.
         weight: lambda.
         pair_divisor: Of the summed cosines; the number of views unless told.
-        shared: Whether all views of a series are made with one draw.
         groups: Views that pass the network together; all of them unless told.
+        options: Of the views.
     """
     net, n = of.twin, of.views
-    images = torch.cat(of.both_views(shared=shared))
+    images = torch.cat(of.both_views(**options))
     features: dict[int, Tensor] = {}
     for group in groups or [range(2 * n)]:
         passed = net["backbone"](images[list(group)])
@@ -213,11 +213,12 @@ def test_without_rotations_an_image_is_one_class() -> None:
 
 
 @pytest.mark.parametrize("kept_mean", ["kept", "all"])
-def test_a_sum_is_not_divided_by_views(kept_mean: str) -> None:
-    of = scene(reduction="sum", learning_rate=0.1, kept_mean=kept_mean)
-    kept = sampled(of, rate(GAP))
+@pytest.mark.parametrize("reduction", ["sum", "image"])
+def test_a_sum_is_not_divided_by_views(reduction: str, kept_mean: str) -> None:
+    of = scene(reduction=reduction, learning_rate=0.1, kept_mean=kept_mean)
+    kept, divisor = sampled(of, rate(GAP)), 1 if reduction == "sum" else len(of.labels)
     of.cell.method.learn(of.incoming, of.replay)
-    loss = slow_loss(of, kept=kept, divisor=1, pair_divisor=1)
+    loss = slow_loss(of, kept=kept, divisor=divisor, pair_divisor=divisor)
     assert float(of.cell.method.losses[-1]) == pytest.approx(float(loss.detach()), rel=1e-4)
 
 
@@ -325,9 +326,10 @@ def test_incoming_images_alone_pass_together_whatever_the_grouping() -> None:
     assert_step(of, slow_loss(of, kept=[True] * 16, columns=2 * K))
 
 
-def test_one_draw_can_make_all_views_of_a_series() -> None:
-    of = scene(view_draw="batch")
-    assert_step(of, slow_loss(of, kept=sampled(of, rate(GAP)), shared=True))
+@pytest.mark.parametrize("views", [{"view_draw": "batch"}, {"colours": "kornia"}])
+def test_views_are_made_as_asked(views: dict[str, str]) -> None:
+    of, made = scene(**views), {"shared": True} if "view_draw" in views else views
+    assert_step(of, slow_loss(of, kept=sampled(of, rate(GAP)), **made))
 
 
 def test_no_gradient_reaches_the_target_of_a_cosine() -> None:
