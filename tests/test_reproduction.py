@@ -26,6 +26,13 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 REPRODUCTION = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
 
 
+AS_TOLD = {
+    ("torchvision", "mean"): "as read",
+    ("kornia", "mean"): "colours of kornia",
+    ("torchvision", "image"): "summed over an image",
+}
+
+
 def exported(sweep: str) -> str:
     """Return the table of a sweep from what was exported of it."""
     options = ["--from", "results/cells.parquet", "--no-seconds"]
@@ -153,6 +160,41 @@ def test_the_hunt_for_the_gap_quotes_what_was_exported() -> None:
     assert f"stage by stage {', '.join(early)} and {last} %" in told
     named = "{:.1f} with Mahalanobis, {:.1f} of unit length, {:.1f} with Euclid, {:.1f} with both"
     assert named.format(*(100 * row["E"] for row in normed_ways)) in told
+
+
+def test_classes_by_their_ids_are_told_of_as_exported() -> None:
+    by_id, told = exported_cells(), " ".join(REPRODUCTION.split())
+    assert exported("natural-full") in REPRODUCTION
+    row = by_id[read_sweep("natural-full").cells[0].cell_id]
+    drawn = [by_id[cell.cell_id] for cell in read_sweep("cifar10-full").cells[:3]]
+    *early, last = [f"{100 * a:.1f}" for a in row["stage_accuracies"]]
+    assert f"after each stage it has {', '.join(early)} and {last} %" in told
+    leads = [100 * (row["E"] - other["E"]) for other in drawn]
+    assert f"E is {last}" in told
+    assert f"and {min(leads):.0f} to {max(leads):.0f} above those of the drawn orders" in told
+    worst = [other["F"] for other in drawn]
+    assert f"and A is {100 * row['A']:.1f}, where" in told
+    assert f"F is {row['F']:.3f}, where" in told
+    assert f"the drawn orders {min(worst):.3f} to {max(worst):.3f}." in told
+
+
+def test_readings_with_as_many_draws_are_told_of_as_exported() -> None:
+    by_id = exported_cells()
+    kinds = ("test_by_exemplars", "test_by_stream", "exemplars_by_exemplars")
+    for sweep in ("memorised-tenth", "memorised-more"):
+        assert exported(sweep) in REPRODUCTION
+        cells: dict[SdafConfig, list[dict[str, Any]]] = {}
+        for cell in read_sweep(sweep).cells:
+            assert isinstance(cell.method, SdafConfig)
+            cells.setdefault(cell.method, []).append(by_id[cell.cell_id])
+        for method, rows in cells.items():
+            numbers = [
+                f"{100 * mean(row[f'centres/{kind}_{distance}'] for row in rows):.1f}"
+                for kind in kinds
+                for distance in ("euclid", "mahalanobis")
+            ]
+            told = [str(rows[0]["memory"]), AS_TOLD[method.colours, method.reduction], *numbers]
+            assert re.search(r"\| +" + r" +\| +".join(map(re.escape, told)) + r" \|", REPRODUCTION)
 
 
 def test_other_centres_than_those_of_exemplars_are_quoted_as_exported() -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 Colours = Literal["torchvision", "kornia"]
-"""Whose colour jitter is meant: that of torchvision, or of kornia until 0.6, which adds to the
+"""Whose colour jitter is meant: that of torchvision, or of kornia 0.4, which adds to the
 brightness, multiplies for contrast, and changes the saturation of HSV."""
 
 

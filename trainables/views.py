@@ -199,9 +199,9 @@ def _jitter_(images: Tensor, parameters: ViewParameters) -> None:
 
 
 def _jiggle_(images: Tensor, parameters: ViewParameters) -> None:
-    """Change the colours of the images in place as kornia's ColorJitter did until 0.6.
+    """Change the colours of the images in place as kornia 0.4's ColorJitter did.
 
-    It is ColorJiggle today: brightness is a term and not a factor, contrast a factor of all
+    It is called ColorJiggle today: brightness is a term and not a factor, contrast a factor of all
     channels alike, saturation that of HSV, at equal hue and value.
     """
 
