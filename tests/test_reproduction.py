@@ -33,6 +33,12 @@ AS_TOLD = {
 }
 
 
+THROUGH_LONG = (
+    SdafConfig(exemplar_views="long"),
+    SdafConfig(exemplar_views="long", classifier="ncm-euclid"),
+)
+
+
 def exported(sweep: str) -> str:
     """Return the table of a sweep from what was exported of it."""
     options = ["--from", "results/cells.parquet", "--no-seconds"]
@@ -176,6 +182,13 @@ def test_classes_by_their_ids_are_told_of_as_exported() -> None:
     assert f"and A is {100 * row['A']:.1f}, where" in told
     assert f"F is {row['F']:.3f}, where" in told
     assert f"the drawn orders {min(worst):.3f} to {max(worst):.3f}." in told
+    seen, by_euclid = (
+        by_id[c.cell_id] for c in read_sweep("natural-full").cells if c.method in THROUGH_LONG
+    )
+    ends = [f"{100 * r['A']:.1f}" for r in (seen, row)] + [f"{r['F']:.3f}" for r in (seen, row)]
+    assert "A is {} instead of {} and F {} instead of {}, E one point".format(*ends) in told
+    assert round(100 * (seen["E"] - row["E"])) == 1
+    assert f"by Euclid E is {100 * by_euclid['E']:.1f} and F {by_euclid['F']:.3f}." in told
 
 
 def test_readings_with_as_many_draws_are_told_of_as_exported() -> None:
