@@ -199,7 +199,8 @@ def test_readings_with_as_many_draws_are_told_of_as_exported() -> None:
         cells: dict[SdafConfig, list[dict[str, Any]]] = {}
         for cell in read_sweep(sweep).cells:
             assert isinstance(cell.method, SdafConfig)
-            cells.setdefault(cell.method, []).append(by_id[cell.cell_id])
+            if cell.method.exemplar_views == "plain" and cell.method.classifier != "ncm-euclid":
+                cells.setdefault(cell.method, []).append(by_id[cell.cell_id])
         for method, rows in cells.items():
             numbers = [
                 f"{100 * mean(row[f'centres/{kind}_{distance}'] for row in rows):.1f}"
@@ -208,6 +209,21 @@ def test_readings_with_as_many_draws_are_told_of_as_exported() -> None:
             ]
             told = [str(rows[0]["memory"]), AS_TOLD[method.colours, method.reduction], *numbers]
             assert re.search(r"\| +" + r" +\| +".join(map(re.escape, told)) + r" \|", REPRODUCTION)
+
+
+def test_exemplars_seen_through_h_are_told_of_as_exported() -> None:
+    by_id, told = exported_cells(), " ".join(REPRODUCTION.split())
+    rows = {cell.method: by_id[cell.cell_id] for cell in read_sweep("memorised-more").cells}
+    plain = [rows[replace(method, exemplar_views="plain")] for method in THROUGH_LONG]
+    seen = [rows[method] for method in THROUGH_LONG]
+    gains = [100 * (b["E"] - a["E"]) for a, b in zip(plain, seen, strict=True)]
+    ends = [
+        f"from {100 * a['E']:.1f} to {100 * b['E']:.1f}" for a, b in zip(plain, seen, strict=True)
+    ]
+    lost = [f"from {a['F']:.3f} to {b['F']:.3f}" for a, b in zip(plain, seen, strict=True)]
+    assert f"E rises by {gains[0]:.1f} points, {ends[0]}, and by Euclid by {gains[1]:.1f}" in told
+    assert f"{ends[1]}; F falls {lost[0]} and {lost[1]}." in told
+    assert f"E rises {ends[0]} and F falls {lost[0]} (n = 1" in told
 
 
 def test_other_centres_than_those_of_exemplars_are_quoted_as_exported() -> None:
