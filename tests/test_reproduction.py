@@ -1,10 +1,8 @@
 """What docs/reproduction.md and the README say of results is what was exported."""
 
-import csv
 import re
 import subprocess
 import sys
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
@@ -45,6 +43,12 @@ def exported(sweep: str) -> str:
     command = [sys.executable, "-m", "oclgrid.platform.cli", "table", sweep, *options]
     told = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, check=True)
     return told.stdout.split("\n\n")[0]
+
+
+def interval(three: list[float]) -> tuple[float, float, float]:
+    """Return the mean of three numbers and the ends of its 95 % interval."""
+    half = 4.303 * stdev(three) / 3**0.5  # Student's t of 2 degrees of freedom, 0.975
+    return mean(three), mean(three) - half, mean(three) + half
 
 
 def exported_cells() -> dict[str, dict[str, Any]]:
@@ -111,9 +115,8 @@ def test_the_order_of_the_methods_is_told_from_paired_class_orders() -> None:
             100 * (by_id[ends[one, order]]["E"] - by_id[ends[two, order]]["E"])
             for order in range(3)
         ]
-        half = 4.303 * stdev(lead) / 3**0.5  # Student's t of 2 degrees of freedom, 0.975
-        low, high = mean(lead) - half, mean(lead) + half
-        numbers = [*(f"{x:+.1f}" for x in lead), f"{mean(lead):+.1f} ({low:+.1f} to {high:+.1f})"]
+        middle, low, high = interval(lead)
+        numbers = [*(f"{x:+.1f}" for x in lead), f"{middle:+.1f} ({low:+.1f} to {high:+.1f})"]
         row = r" +\| +".join(map(re.escape, [named, *numbers]))
         assert re.search(rf"\| {row} \|", REPRODUCTION)
 
@@ -223,7 +226,20 @@ def test_exemplars_seen_through_h_are_told_of_as_exported() -> None:
     lost = [f"from {a['F']:.3f} to {b['F']:.3f}" for a, b in zip(plain, seen, strict=True)]
     assert f"E rises by {gains[0]:.1f} points, {ends[0]}, and by Euclid by {gains[1]:.1f}" in told
     assert f"{ends[1]}; F falls {lost[0]} and {lost[1]}." in told
-    assert f"E rises {ends[0]} and F falls {lost[0]} (n = 1" in told
+    assert f"E rises {ends[0]} and F falls {lost[0]} (M = 200, n = 1" in told
+    small = read_sweep("memorised-tenth").cells
+    before, now = (
+        [by_id[cell.cell_id] for cell in small if cell.method == method]
+        for method in (SdafConfig(), THROUGH_LONG[0])
+    )
+    gain, low, high = interval([100 * (b["E"] - a["E"]) for a, b in zip(before, now, strict=True)])
+    assert f"({gain:+.1f}, 95 % interval {low:+.1f} to {high:+.1f} over paired" in told
+    for name, scale, digits in (("E", 100, 1), ("F", 1, 3)):
+        sides = ([scale * row[name] for row in rows] for rows in (now, before))
+        assert (
+            " instead of ".join(f"{mean(n):.{digits}f} ± {stdev(n):.{digits}f}" for n in sides)
+            in told
+        )
 
 
 def test_other_centres_than_those_of_exemplars_are_quoted_as_exported() -> None:
@@ -374,23 +390,3 @@ def test_what_is_said_in_short_is_said_at_length_too() -> None:
     numbers = re.findall(r"\d+\.\d+(?: ± \d+\.\d+)?", short)
     assert numbers
     assert all(number in long for number in numbers)
-
-
-def test_what_is_said_of_the_search_is_what_its_trials_say() -> None:
-    folder = ROOT / "results" / "sdaf-lambda-tau-cifar10-tenth"
-    rows = list(csv.DictReader((folder / "trials.csv").read_text(encoding="utf-8").splitlines()))
-    states = Counter(row["state"] for row in rows)
-    finished = [row for row in rows if row["state"] == "finished"]
-    by_a = sorted(finished, key=lambda row: float(row["A"]))
-    percent = [f"{100 * float(row['A']):.1f}" for row in (by_a[0], by_a[-1], finished[0])]
-    best = [f"{float(by_a[-1][name]):.1f}" for name in ("lambda", "tau_w")]
-    told = " ".join(REPRODUCTION.split())
-    assert f"{len(rows)} trials by TPE" in told
-    assert f"{states['finished']} finished, {states['pruned']} were pruned" in told
-    assert f"stays between {percent[0]} and {percent[1]} %" in told
-    assert f"(lambda 1.5, tau_w 0.5) has {percent[2]} %" in told
-    assert f"lambda {best[0]} and tau_w {best[1]} ({percent[1]} %)" in told
-    assert {row["trial"] for row in by_a[-3:]} == {
-        row["trial"] for row in finished if float(row["lambda"]) > 8
-    }
-    assert {row["steps"] for row in rows if row["state"] == "pruned"} == {"3"}
