@@ -123,23 +123,13 @@ def test_the_order_of_the_methods_is_told_from_paired_class_orders() -> None:
 
 def test_sdaf_forgets_most_and_is_least_balanced_in_each_class_order() -> None:
     by_id, told = exported_cells(), " ".join(REPRODUCTION.split())
-    rows = {
-        (c.method.name, c.class_order): by_id.get(c.cell_id)
-        for c in read_sweep("cifar10-full").cells
-    }
-    for order in range(3):
-        sdaf, *others = (rows[name, order] for name in ("sdaf", "scr", "scl"))
-        assert sdaf
-        assert all(sdaf["F"] > row["F"] and sdaf["beta"] < row["beta"] for row in others if row)
-    of_f = {
-        name: [row["F"] for (method, _), row in rows.items() if method == name and row]
-        for name in ("sdaf", "scr", "scl")
-    }
-    sdaf, scr, scl = (f"{mean(f):.3f} ± {stdev(f):.3f}" for f in of_f.values())
-    printed = [
-        paper().number("F", dataset="cifar10", memory=500, method=name)
-        for name in ("sdaf", "scr", "scl")
-    ]
+    names, cells = ("sdaf", "scr", "scl"), read_sweep("cifar10-full").cells
+    rows = [[by_id[c.cell_id] for c in cells if c.method.name == name] for name in names]
+    for ours, *others in zip(*rows, strict=True):
+        assert all(ours["F"] > row["F"] and ours["beta"] < row["beta"] for row in others)
+    of_f = ([row["F"] for row in of_method] for of_method in rows)
+    sdaf, scr, scl = (f"{mean(f):.3f} ± {stdev(f):.3f}" for f in of_f)
+    printed = [paper().number("F", dataset="cifar10", memory=500, method=name) for name in names]
     theirs = ", ".join(f"{number.mean:.3f}" for number in printed if number)
     assert f"(F {sdaf}, SCR {scr}, SCL {scl})" in told
     assert f"forgets the least ({theirs})" in told
@@ -196,7 +186,7 @@ def test_classes_by_their_ids_are_told_of_as_exported() -> None:
 
 def test_readings_with_as_many_draws_are_told_of_as_exported() -> None:
     by_id = exported_cells()
-    kinds = ("test_by_exemplars", "test_by_stream", "exemplars_by_exemplars")
+    kinds = ("test_by_exemplars", "test_by_peers", "test_by_stream", "exemplars_by_exemplars")
     for sweep in ("memorised-tenth", "memorised-more"):
         assert exported(sweep) in REPRODUCTION
         cells: dict[SdafConfig, list[dict[str, Any]]] = {}
@@ -234,7 +224,7 @@ def test_exemplars_seen_through_h_are_told_of_as_exported() -> None:
     )
     gain, low, high = interval([100 * (b["E"] - a["E"]) for a, b in zip(before, now, strict=True)])
     assert f"({gain:+.1f}, 95 % interval {low:+.1f} to {high:+.1f} over paired" in told
-    for name, scale, digits in (("E", 100, 1), ("F", 1, 3)):
+    for name, scale, digits in (("E", 100, 1), ("A", 100, 1), ("F", 1, 3)):
         sides = ([scale * row[name] for row in rows] for rows in (now, before))
         assert (
             " instead of ".join(f"{mean(n):.{digits}f} ± {stdev(n):.{digits}f}" for n in sides)

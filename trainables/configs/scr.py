@@ -27,7 +27,7 @@ class ScrConfig(MethodConfig):
     """Of the contrastive loss. Reading: the reference's command line says 0.07, its configs 0.1."""
     views: ViewSeries = SCR
     colours: Colours = "torchvision"
-    """Reading: the reference uses kornia's colour jitter; in this paper it is torchvision's."""
+    """Reading: the reference has kornia's colour jitter; this paper names torchvision's."""
     review: bool = False
     """Whether each stage ends with a pass over the memory at a tenth of the rate."""
 
