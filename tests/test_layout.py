@@ -215,6 +215,22 @@ def _lines_with(pattern: re.Pattern[str]) -> list[str]:
     ]
 
 
+def test_links_between_pages_lead_somewhere() -> None:
+    pages = {p: p.read_text(encoding="utf-8") for p in tracked_files() if p.suffix == ".md"}
+    broken = []
+    for page, text in pages.items():
+        for link in re.findall(r"\]\(([^)\s]+)\)", text):
+            if re.match(r"[a-z]+:", link):
+                continue
+            name, _, part = link.partition("#")
+            target = (page.parent / name).resolve() if name else page
+            headings = re.findall(r"^#+ (.*)$", pages.get(target, ""), flags=re.MULTILINE)
+            parts = {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings}
+            if not target.exists() or (part and part not in parts):
+                broken.append(f"{page.relative_to(ROOT)}: {link}")
+    assert broken == []
+
+
 def test_constraints_are_exact_versions() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     assert [x for x in lines if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*==[0-9][\w.!]*", x)] == []

@@ -2,10 +2,8 @@
 
 import csv
 from collections import Counter
-from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
-REPRODUCTION = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+from tests.exported import REPRODUCTION, ROOT
 
 
 def test_what_is_said_of_the_search_is_what_its_trials_say() -> None:

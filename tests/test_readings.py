@@ -1,0 +1,252 @@
+"""What docs/readings.md says of results is what was exported."""
+
+import re
+from dataclasses import replace
+from statistics import mean, stdev
+from typing import Any
+
+import pytest
+
+from oclgrid.search_spaces.paper import paper
+from oclgrid.search_spaces.sweep import read_sweep
+from oclgrid.trainables.configs.sdaf import SdafConfig
+from tests.exported import READINGS, REPRODUCTION, exported, exported_cells, interval
+
+pytestmark = pytest.mark.slow
+
+AS_TOLD = {
+    ("torchvision", "mean"): "as read",
+    ("kornia", "mean"): "colours of kornia",
+    ("torchvision", "image"): "summed over an image",
+}
+
+THROUGH_LONG = (
+    SdafConfig(exemplar_views="long"),
+    SdafConfig(exemplar_views="long", classifier="ncm-euclid"),
+)
+
+
+def test_the_hunt_for_the_gap_quotes_what_was_exported() -> None:
+    told = " ".join(READINGS.split())
+    by_id = exported_cells()
+
+    def lost(cell_id: str) -> str:
+        *_, before, last = by_id[cell_id]["stage_accuracies"]
+        return f"{100 * (before - last):.1f}"
+
+    for cell in read_sweep("cifar10-full").cells:
+        if cell.method.name not in ("er", "dvc") and cell.cell_id in by_id:
+            named = f"{cell.method.name}, order {cell.class_order}"
+            assert re.search(rf"\| {named} +\| +{lost(cell.cell_id)} \|", READINGS)
+    plain = read_sweep("readings-tenth").cells[:3]
+    nought, one, two = (lost(cell.cell_id) for cell in plain)
+    assert f"{nought} points in the last stage of order 0, {one} in that of order 1" in told
+    assert f"{two} in that of order 2" in told
+    without, *normed_ways = (by_id[cell.cell_id] for cell in read_sweep("heads-full").cells[:5])
+    whole = normed_ways[0]
+    ends = [f"{100 * row[name]:.1f}" for name in ("E", "A") for row in (whole, without)]
+    assert "E is {} with it and {} % without, A {} and {} %".format(*ends) in told
+    *early, last = [f"{100 * a:.1f}" for a in whole["stage_accuracies"]]
+    assert f"stage by stage {', '.join(early)} and {last} %" in told
+    named = "{:.1f} with Mahalanobis, {:.1f} of unit length, {:.1f} with Euclid, {:.1f} with both"
+    assert named.format(*(100 * row["E"] for row in normed_ways)) in told
+
+
+def test_classes_by_their_ids_are_told_of_as_exported() -> None:
+    by_id, told = exported_cells(), " ".join(READINGS.split())
+    assert exported("natural-full") in READINGS
+    row = by_id[read_sweep("natural-full").cells[0].cell_id]
+    drawn = [by_id[cell.cell_id] for cell in read_sweep("cifar10-full").cells[:3]]
+    *early, last = [f"{100 * a:.1f}" for a in row["stage_accuracies"]]
+    assert f"after each stage it has {', '.join(early)} and {last} %" in told
+    leads = [100 * (row["E"] - other["E"]) for other in drawn]
+    assert f"E is {last}" in told
+    assert f"and {min(leads):.0f} to {max(leads):.0f} above those of the drawn orders" in told
+    worst = [other["F"] for other in drawn]
+    assert f"and A is {100 * row['A']:.1f}, where" in told
+    assert f"F is {row['F']:.3f}, where" in told
+    assert f"the drawn orders {min(worst):.3f} to {max(worst):.3f}." in told
+    seen, by_euclid = (
+        by_id[c.cell_id] for c in read_sweep("natural-full").cells if c.method in THROUGH_LONG
+    )
+    ends = [f"{100 * r['A']:.1f}" for r in (seen, row)] + [f"{r['F']:.3f}" for r in (seen, row)]
+    assert "A is {} instead of {} and F {} instead of {}, E one point".format(*ends) in told
+    assert round(100 * (seen["E"] - row["E"])) == 1
+    assert f"by Euclid E is {100 * by_euclid['E']:.1f} and F {by_euclid['F']:.3f}." in told
+
+
+def test_readings_with_as_many_draws_are_told_of_as_exported() -> None:
+    by_id = exported_cells()
+    kinds = ("test_by_exemplars", "test_by_peers", "test_by_stream", "exemplars_by_exemplars")
+    for sweep in ("memorised-tenth", "memorised-more"):
+        assert exported(sweep) in READINGS
+        cells: dict[SdafConfig, list[dict[str, Any]]] = {}
+        for cell in read_sweep(sweep).cells:
+            assert isinstance(cell.method, SdafConfig)
+            if cell.method.exemplar_views == "plain" and cell.method.classifier != "ncm-euclid":
+                cells.setdefault(cell.method, []).append(by_id[cell.cell_id])
+        for method, rows in cells.items():
+            numbers = [
+                f"{100 * mean(row[f'centres/{kind}_{distance}'] for row in rows):.1f}"
+                for kind in kinds
+                for distance in ("euclid", "mahalanobis")
+            ]
+            told = [str(rows[0]["memory"]), AS_TOLD[method.colours, method.reduction], *numbers]
+            assert re.search(r"\| +" + r" +\| +".join(map(re.escape, told)) + r" \|", READINGS)
+
+
+def test_exemplars_seen_through_h_are_told_of_as_exported() -> None:
+    by_id, told = exported_cells(), " ".join(READINGS.split())
+    rows = {cell.method: by_id[cell.cell_id] for cell in read_sweep("memorised-more").cells}
+    plain = [rows[replace(method, exemplar_views="plain")] for method in THROUGH_LONG]
+    seen = [rows[method] for method in THROUGH_LONG]
+    gains = [100 * (b["E"] - a["E"]) for a, b in zip(plain, seen, strict=True)]
+    ends = [
+        f"from {100 * a['E']:.1f} to {100 * b['E']:.1f}" for a, b in zip(plain, seen, strict=True)
+    ]
+    lost = [f"from {a['F']:.3f} to {b['F']:.3f}" for a, b in zip(plain, seen, strict=True)]
+    assert f"E rises by {gains[0]:.1f} points, {ends[0]}, and by Euclid by {gains[1]:.1f}" in told
+    assert f"{ends[1]}; F falls {lost[0]} and {lost[1]}." in told
+    in_short = " ".join(REPRODUCTION.split())
+    assert f"E rises {ends[0]} and F falls {lost[0]} (M = 200, n = 1" in in_short
+    small = read_sweep("memorised-tenth").cells
+    before, now = (
+        [by_id[cell.cell_id] for cell in small if cell.method == method]
+        for method in (SdafConfig(), THROUGH_LONG[0])
+    )
+    gain, low, high = interval([100 * (b["E"] - a["E"]) for a, b in zip(before, now, strict=True)])
+    assert f"({gain:+.1f}, 95 % interval {low:+.1f} to {high:+.1f} over paired" in told
+    for name, scale, digits in (("E", 100, 1), ("A", 100, 1), ("F", 1, 3)):
+        sides = ([scale * row[name] for row in rows] for rows in (now, before))
+        assert (
+            " instead of ".join(f"{mean(n):.{digits}f} ± {stdev(n):.{digits}f}" for n in sides)
+            in told
+        )
+
+
+def test_other_centres_than_those_of_exemplars_are_quoted_as_exported() -> None:
+    by_id = exported_cells()
+    orders = [by_id[cell.cell_id] for cell in read_sweep("classifiers-validation").cells[:3]]
+    for kind, rows in (
+        ("test_by_exemplars", orders),
+        ("test_by_stream", orders),
+        ("test_by_peers", orders[2:]),
+        ("exemplars_by_exemplars", orders),
+    ):
+        numbers = [
+            ", ".join(f"{100 * row[f'centres/{kind}_{distance}']:.1f}" for row in rows)
+            for distance in ("euclid", "mahalanobis")
+        ]
+        told = (re.escape(" and ".join(n.rsplit(", ", 1))) for n in numbers)
+        assert re.search(r"\| +" + r" \| +".join(told) + r" \|", READINGS)
+    exemplars, stream, peers = (
+        100 * orders[2][f"centres/test_by_{kind}_mahalanobis"]
+        for kind in ("exemplars", "stream", "peers")
+    )
+    told_gain = f"Of the {stream - exemplars:.1f} points that Mahalanobis gains in class order 2, "
+    assert told_gain + f"{peers - exemplars:.1f} remain" in READINGS
+    assert exported("classifiers-validation") in READINGS
+
+
+def test_the_trend_over_draws_is_quoted_as_exported() -> None:
+    by_id = exported_cells()
+    ours, larger = read_sweep("classifiers-full").cells[0], read_sweep("table1-cifar10").cells[-3]
+    assert (larger.method.name, larger.memory_size, larger.class_order) == ("sdaf", 1000, 0)
+    held_out, many = (read_sweep(n).cells[0] for n in ("classifiers-validation", "cifar100-full"))
+    for analysed, tested in ((held_out, ours), (larger, larger), (many, many)):
+        row = by_id[analysed.cell_id]
+        exemplars, stream = (
+            [100 * row[f"centres/test_by_{kind}_{d}"] for d in ("euclid", "mahalanobis")]
+            for kind in ("exemplars", "stream")
+        )
+        printed = paper().number(
+            "E", dataset=tested.dataset, memory=tested.memory_size, method="sdaf"
+        )
+        assert printed is not None
+        numbers = [
+            f"{100 * row['centres/exemplars_by_exemplars_euclid']:.1f}",
+            *(
+                f"{with_stream - with_few:.1f}"
+                for with_stream, with_few in zip(stream, exemplars, strict=True)
+            ),
+            f"{exemplars[1] - exemplars[0]:+.1f}",
+            f"{100 * (by_id[tested.cell_id]['E'] - printed.mean):+.1f}",
+        ]
+        assert re.search(r"\| +" + r" \| +".join(map(re.escape, numbers)) + r" \|", READINGS)
+
+
+def test_the_readings_quote_what_was_exported_and_told_while_training() -> None:
+    told = " ".join(READINGS.split())
+    lines = exported("readings-tenth").splitlines()
+    assert "\n".join(lines) in READINGS
+    by_id = exported_cells()
+
+    def range_of(sweep: str, name: str, since: int = 25, **settings: object) -> tuple[float, float]:
+        cells = [
+            by_id[cell.cell_id]
+            for cell in read_sweep(sweep).cells
+            if cell.cell_id in by_id and cell.method == replace(SdafConfig(), **settings)
+        ]
+        cells = [c for c in cells if c[name]]  # one that took over its training told nothing
+        assert len(cells) > 1
+        points = [(b, v) for c in cells for b, v in zip(c["live_batches"], c[name], strict=True)]
+        values = [value for batch, value in points if batch >= since]
+        return min(values), max(values)
+
+    for settings, joined in (({}, " and "), ({"head_norm": True}, " to ")):
+        for name in ("live/self_supervised_loss", "live/projection_spread"):
+            low, high = range_of("readings-tenth", name, **settings)
+            assert f"{low:.2f}{joined}{high:.2f}" in told
+    usual = ("entries", SdafConfig().temperature)
+    tenth = min(
+        min(by_id[cell.cell_id]["live/gamma"] or [1])
+        for cell in read_sweep("readings-tenth").cells
+        if isinstance(m := cell.method, SdafConfig) and (m.weight_mean, m.temperature) == usual
+    )
+    whole = range_of("classifiers-validation", "live/gamma")[0]
+    norms = range_of("readings-tenth", "live/gamma", weight_mean="norms")[0]
+    assert f"is never told below {tenth:.3f} on a tenth, nor below {whole:.3f} on the whole" in told
+    assert f"it stays above {norms:.3f}" in told
+    low, high = range_of("readings-tenth", "live/gamma", since=4 * 90, temperature=0.003125)
+    assert f"between {low:.2f} and {high:.2f} in the last stage" in told
+
+
+def test_the_two_readings_on_the_whole_stream_are_quoted_as_exported() -> None:
+    told, by_id = " ".join(READINGS.split()), exported_cells()
+    assert exported("balance-full") in READINGS
+    assert exported("cutoffs-full") in READINGS
+    plain, summed, *_, by_softmax = (by_id[c.cell_id] for c in read_sweep("balance-full").cells)
+    fall = f"{100 * (plain['E'] - summed['E']):.0f} points"
+    assert told.count(fall) == 2
+    assert fall in REPRODUCTION
+    assert (
+        f"E is {100 * summed['E']:.1f} where averaged weights have {100 * plain['E']:.1f}" in told
+    )
+    live = zip(summed["live_batches"], summed["live/gamma"], strict=True)
+    last = [gamma for batch, gamma in live if batch >= 4 * 900]
+    assert f"In the last stage gamma lies between {min(last):.2f} and {max(last):.2f}" in told
+    (usual,) = (
+        by_id[c.cell_id]
+        for c in read_sweep("classifiers-validation").cells
+        if c.class_order == 0 and c.method == SdafConfig(classifier="softmax")
+    )
+    ends = f"E {100 * by_softmax['E']:.1f} instead of {100 * usual['E']:.1f}"
+    assert f"F is {by_softmax['F']:.3f} instead of {usual['F']:.3f} and {ends}" in told
+    by_others = [
+        "{:.1f} (Euclid) and {:.1f} (Mahalanobis)".format(
+            *(100 * row[f"centres/test_by_stream_{d}"] for d in ("euclid", "mahalanobis"))
+        )
+        for row in (summed, plain)
+    ]
+    assert f"it ends at {by_others[0]}" in told
+    assert "averaged weights have {} and {}.".format(*re.findall(r"[\d.]+", by_others[1])) in told
+    ends_by_cut = [by_id[c.cell_id]["E"] for c in read_sweep("cutoffs-full").cells]
+    as_they_are, unit = ends_by_cut[:4], ends_by_cut[4:9]
+    assert as_they_are == sorted(as_they_are)
+    assert unit == sorted(unit)
+    gains = [100 * (row[-1] - row[0]) for row in (as_they_are, unit)]
+    assert "by {:.1f} points with features as they are and {:.1f} with".format(*gains) in told
+    averages = [by_id[c.cell_id]["A"] for c in read_sweep("cutoffs-full").cells]
+    assert f"(A falls by {100 * (averages[0] - averages[3]):.1f} with features as" in told
+    assert as_they_are[-1] < ends_by_cut[9]
+    assert unit[-1] < ends_by_cut[10]
