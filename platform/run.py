@@ -142,13 +142,18 @@ def _train(
 def _waves(
     cells: Collection[CellSpec], trained: Container[str]
 ) -> tuple[list[CellSpec], list[CellSpec]]:
-    """Return the cells that can run at once, and those whose training one of them does first."""
-    first = {spec.training_id: spec for spec in reversed(list(cells))}
+    """Return the cells that can run at once, and those whose training one of them does first.
+
+    Cells of one training stand together: a worker tests them by the same features.
+    """
+    by_training: dict[str, list[CellSpec]] = {}
+    for spec in cells:
+        by_training.setdefault(spec.training_id, []).append(spec)
     leaders: list[CellSpec] = []
     followers: list[CellSpec] = []
-    for spec in cells:
-        leads = spec.training_id in trained or first[spec.training_id] is spec
-        (leaders if leads else followers).append(spec)
+    for training_id, (first, *others) in by_training.items():
+        leaders.append(first)
+        (leaders if training_id in trained else followers).extend(others)
     return leaders, followers
 
 

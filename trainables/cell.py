@@ -22,6 +22,7 @@ from oclgrid.trainables.loop import (
     summary,
 )
 from oclgrid.trainables.predictor import Predictor
+from oclgrid.trainables.remembered import KnownFeatures
 from oclgrid.trainables.snapshots import Snapshots
 from oclgrid.trainables.spec import CellSpec
 
@@ -137,10 +138,14 @@ class CellTrainable(tune.Trainable):
         ``share`` is what a trial owns of the machine; one that ran out of memory may own more.
         """
         self._assignments, self._board, self._data, self._share = assignments, board, data, share
+        self._known_features = KnownFeatures()
         self.reset_config(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Take on another cell in the same process: nothing of the last one is kept."""
+        """Take on another cell in the same process.
+
+        Nothing of the last one is kept but features of test images, for one that shares them.
+        """
         self.cleanup()
         self._todo = self._assignments[new_config["cell_id"]]
         self._cell: Cell | None = None
@@ -288,7 +293,7 @@ class CellTrainable(tune.Trainable):
                 content = donor.checkpoint(len(cell.records) + 1)
                 if content is None:
                     raise CheckpointError("it is missing or damaged")
-                cell.adopt_stage(content)
+                cell.adopt_stage(content, self._known_features)
                 return cell
             except CheckpointError as error:
                 logger.warning("%s: trains by itself: %s", self._todo.spec.title, error)

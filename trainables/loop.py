@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from oclgrid.trainables.maths import metrics
 from oclgrid.trainables.network import Features
 from oclgrid.trainables.predictor import Predictor, evaluating
 from oclgrid.trainables.registry import find
+from oclgrid.trainables.remembered import KnownFeatures
 from oclgrid.trainables.spec import CellSpec
 from oclgrid.trainables.stream import Stream
 
@@ -91,26 +93,30 @@ class Cell:
         trained = time.perf_counter()
         return self._tested(train_seconds=trained - started)
 
-    def adopt_stage(self, content: bytes) -> StageRecord:
-        """Take the next stage from a checkpoint of a cell with the same training; only test it."""
+    def adopt_stage(self, content: bytes, known: KnownFeatures | None = None) -> StageRecord:
+        """Take the next stage from a checkpoint of a cell with the same training; only test it.
+
+        ``known`` is what other such cells have left of their tests, and is left what this one adds.
+        """
         saved = _read_checkpoint(content, "training_id", self.spec.training_id)
         stage = len(self.records)
         if len(saved["records"]) != stage + 1:
             raise CheckpointError(f"is not of stage {stage + 1}")
         self._load(saved, stage)
-        return self._tested(train_seconds=saved["records"][stage]["train_seconds"])
+        return self._tested(train_seconds=saved["records"][stage]["train_seconds"], known=known)
 
-    def _tested(self, *, train_seconds: float) -> StageRecord:
+    def _tested(self, *, train_seconds: float, known: KnownFeatures | None = None) -> StageRecord:
         """Test on all classes seen so far and keep the record."""
         started = time.perf_counter()
         self._tested_by = self.method.predictor()
-        confusion = self._test(self._tested_by)
+        known = known or KnownFeatures(limit_bytes=0)
+        confusion, saved_seconds = self._test(self._tested_by, known)
         record = StageRecord(
             stage=len(self.records) + 1,
             accuracies=[row[i] / sum(row) for i, row in enumerate(confusion)],
             confusion=confusion,
             train_seconds=train_seconds,
-            inference_seconds=time.perf_counter() - started,
+            inference_seconds=time.perf_counter() - started + saved_seconds,
             trained_images=self.method.trained_images,
             finished_at_ms=time.time_ns() // 1_000_000,
         )
@@ -135,14 +141,19 @@ class Cell:
         watch.look()
         watch.require_finite_weights()
 
-    def _test(self, predictor: Predictor) -> list[list[int]]:
-        classes = self.info.classes
-        counts = torch.zeros(self.method.seen_classes * classes, dtype=torch.int64)
+    def _test(self, predictor: Predictor, known: KnownFeatures) -> tuple[list[list[int]], float]:
+        """Return the confusion, and the seconds saved by features that were known."""
+        classes, seen, saved_seconds = self.info.classes, self.method.seen_classes, 0.0
+        place = (self.spec.training_id, len(self.records))
+        counts = torch.zeros(seen * classes, dtype=torch.int64)
         with evaluating(predictor):
-            for images, labels in self.stream.evaluation(self.method.seen_classes):
-                cells = labels * classes + predictor(images).cpu()
+            for batch, (images, labels) in enumerate(self.stream.evaluation(seen)):
+                features, seconds = known.of(*place, batch, partial(predictor.features, images))
+                saved_seconds += seconds
+                ranks = predictor.scores(features.to(self.method.device)).argmax(1)
+                cells = labels * classes + ranks.cpu()
                 counts += torch.bincount(cells, minlength=len(counts))
-        return counts.view(-1, classes).tolist()
+        return counts.view(-1, classes).tolist(), saved_seconds
 
     def checkpoint(self) -> bytes:
         """Return everything needed to go on after the last finished stage.

@@ -25,6 +25,17 @@ def test_cells_wait_for_a_training_that_the_store_does_not_have() -> None:
     assert _waves([euclid, other], {euclid.training_id}) == ([euclid, other], [])
 
 
+def test_cells_of_one_training_stand_together() -> None:
+    text = SWEEP.replace("orders: 1", "orders: 2").replace(
+        "sdaf-euclid, sdaf", "sdaf, er, sdaf-euclid"
+    )
+    cells = parse_sweep(yaml.safe_load(text), where="donors.yaml").cells
+    sdaf, er, euclid = cells[:2], cells[2:4], cells[4:]
+    assert _waves(cells, ()) == ([*sdaf, *er], [*euclid])
+    trained = {spec.training_id for spec in sdaf}
+    assert _waves(cells, trained) == ([sdaf[0], euclid[0], sdaf[1], euclid[1], *er], [])
+
+
 @pytest.mark.slow
 def test_the_second_classifier_costs_no_training(tmp_path: Path) -> None:
     (tmp_path / "donors.yaml").write_text(SWEEP)

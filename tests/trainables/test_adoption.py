@@ -8,6 +8,8 @@ import torch
 from oclgrid.search_spaces.sweep import parse_sweep
 from oclgrid.trainables.datasets import data_root
 from oclgrid.trainables.loop import Cell, CheckpointError
+from oclgrid.trainables.predictor import Predictor
+from oclgrid.trainables.remembered import KnownFeatures
 from oclgrid.trainables.spec import CellSpec
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -49,6 +51,38 @@ def test_adopted_stages_end_like_trained_ones(donor: list[bytes]) -> None:
         adopted.adopt_stage(content)
     assert [r.confusion for r in adopted.records] == [r.confusion for r in trained.records]
     assert adopted.is_finished
+
+
+def test_features_of_test_images_are_computed_once_for_all_who_share_them(
+    donor: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = KnownFeatures()
+    alone, second = (Cell(spec("sdaf-euclid"), data_root()) for _ in range(2))
+    first = Cell(spec("sdaf"), data_root())
+    for content in donor:
+        alone.adopt_stage(content)
+        first.adopt_stage(content, known)
+    monkeypatch.setattr(Predictor, "features", lambda *_: pytest.fail("computed again"))
+    for content in donor:
+        second.adopt_stage(content, known)
+    for stage, record in enumerate(second.records):
+        assert record.confusion == alone.records[stage].confusion
+        _, saved = known.of(second.spec.training_id, stage, 0, lambda: torch.empty(0))
+        assert record.inference_seconds > saved > 0  # what it costs by itself
+
+
+def test_features_are_kept_of_one_training_and_within_limits() -> None:
+    known, some = KnownFeatures(limit_bytes=800), torch.ones(100)
+    assert known.of("a", 0, 0, lambda: some)[1] == 0.0
+    assert known.of("a", 0, 1, lambda: some) == (some, 0.0)
+    for batch in (0, 1):
+        found, saved = known.of("a", 0, batch, lambda: 2 * some)
+        assert torch.equal(found, some)
+        assert saved > 0
+    assert known.of("a", 1, 0, lambda: 2 * some)[1] == 0.0  # no room is left
+    assert torch.equal(known.of("a", 1, 0, lambda: 3 * some)[0], 3 * some)
+    assert torch.equal(known.of("b", 0, 0, lambda: 4 * some)[0], 4 * some)
+    assert torch.equal(known.of("a", 0, 0, lambda: 5 * some)[0], 5 * some)
 
 
 def test_training_can_go_on_after_adopted_stages(donor: list[bytes]) -> None:
