@@ -78,7 +78,7 @@ def test_the_quick_suites_measure_gains(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(gss, "STAGES", 3)
     monkeypatch.setattr(gss, "BATCHES", 1)
     entries = [e for s in (step, views, evaluation, files, gss) for e in s.measure()]
-    assert len({e.name for e in entries}) == len(entries) == 11
+    assert len({e.name for e in entries}) == len(entries) == 12
     assert all(e.ratio > 0 for e in entries)
 
 
