@@ -83,7 +83,8 @@ def export_cells(sweep: Sweep, source: Source, folder: Path) -> int:
     """Merge the finished cells of a sweep into the folder's file; return how many there were.
 
     A row is replaced by a newer result of the same cell and never lost: the file is written
-    aside and put in place at once, by one process at a time.
+    aside and put in place at once, by one process at a time. Analyses that only the older result
+    has are kept where both came to the same numbers.
     """
     found = {c: run for c, run in source.cells(sweep.cells).items() if run.is_finished}
     chosen = [(spec, found[spec.cell_id]) for spec in sweep.cells if spec.cell_id in found]
@@ -91,7 +92,8 @@ def export_cells(sweep: Sweep, source: Source, folder: Path) -> int:
     try:
         with _locked(folder):
             path = folder / CELLS
-            _write({**(read_rows(path) if path.exists() else {}), **rows}, path)
+            known = read_rows(path) if path.exists() else {}
+            _write(known | {c: _merged(known.get(c, {}), row) for c, row in rows.items()}, path)
     except OSError as error:
         raise SpecError(
             f"cannot write to {folder} ({error.strerror}); choose another with --to"
@@ -204,6 +206,11 @@ def read_rows(path: Path) -> dict[str, Row]:
         raise SpecError(
             f"cannot read {path} ({reason}); bring it back from where you keep it, or move it away"
         ) from error
+
+
+def _merged(old: Row, new: Row) -> Row:
+    """Return the newer row of a cell, with what the older one alone tells of the same numbers."""
+    return old | new if old.get("stage_accuracies") == new["stage_accuracies"] else new
 
 
 def _write(rows: dict[str, Row], path: Path) -> None:

@@ -127,6 +127,20 @@ def test_rows_are_replaced_by_finished_ones_only_and_never_lost(tmp_path: Path) 
     assert found == {c.cell_id: 0.6 if c is first else 0.5 for c in made.cells}
 
 
+@pytest.mark.parametrize("is_same", [True, False])
+def test_analyses_outlive_a_newer_result_only_where_it_is_the_same(
+    is_same: bool, tmp_path: Path
+) -> None:
+    made = sweep(orders=1, method="sdaf")
+    export_cells(made, finished(made), tmp_path)
+    again = Answers({made.cells[0].cell_id: replace(run("again"), numbers={"E": 0.5}, tags={})})
+    again.stage_accuracies = lambda ids: dict.fromkeys(ids, STAGES if is_same else STAGES[::-1])
+    export_cells(made, again, tmp_path)
+    (row,) = rows(tmp_path)
+    assert row["run_id"] == "again"
+    assert ("cka/seen" in row, "analysis.cka" in row) == (is_same, is_same)
+
+
 def test_other_sweeps_keep_their_rows(tmp_path: Path) -> None:
     one, two = sweep("one"), sweep("two", memory=20, method="scr")
     export_cells(one, finished(one), tmp_path)
