@@ -10,6 +10,7 @@ import subprocess
 import sys
 import urllib.request
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -132,13 +133,18 @@ def test_the_ui_serves_the_runs_until_it_is_stopped(folder: Path) -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     assert "oclgrid ui quickstart" in commands()
-    with subprocess.Popen(
-        [sys.executable, "-m", "oclgrid.platform.cli", "ui", "my-first.yaml", "--port", str(port)],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as ui:
+    command = [sys.executable, "-m", "oclgrid.platform.cli", "ui", "my-first.yaml"]
+    with (
+        subprocess.Popen(
+            [*command, "--port", str(port)],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as ui,
+        ExitStack() as at_last,
+    ):
+        at_last.callback(ui.kill)  # which would be waited for, were it not stopped
         assert ui.stdout is not None
         line = ui.stdout.readline()
         assert f"http://127.0.0.1:{port}" in line
