@@ -148,6 +148,8 @@ class CellTrainable(tune.Trainable):
         """
         self.cleanup()
         self._todo = self._assignments[new_config["cell_id"]]
+        if self._todo.donor is None:  # it trains, and has use for the memory
+            self._known_features = KnownFeatures()
         self._cell: Cell | None = None
         self._progress: Progress | None = None
         self._first_error = ""
