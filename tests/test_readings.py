@@ -10,20 +10,61 @@ import pytest
 from oclgrid.search_spaces.paper import paper
 from oclgrid.search_spaces.sweep import read_sweep
 from oclgrid.trainables.configs.sdaf import SdafConfig
+from oclgrid.trainables.spec import INFERENCE_FIELDS, CellSpec, MethodConfig
 from tests.exported import READINGS, REPRODUCTION, exported, exported_cells, interval
 
 pytestmark = pytest.mark.slow
 
 AS_TOLD = {
-    ("torchvision", "mean"): "as read",
-    ("kornia", "mean"): "colours of kornia",
-    ("torchvision", "image"): "summed over an image",
+    "": "as read",
+    "colours kornia": "colours of kornia",
+    "reduction image": "summed over an image",
+    "labelled long": "long views labelled",
+    "view_draw batch": "drawn once a batch",
 }
 
 THROUGH_LONG = (
     SdafConfig(exemplar_views="long"),
     SdafConfig(exemplar_views="long", classifier="ncm-euclid"),
 )
+
+
+def test_every_reading_at_a_glance_is_what_was_exported() -> None:
+    by_id = exported_cells()
+    gains: dict[str, list[str]] = {}
+    protocols = (
+        ("readings-tenth",),
+        ("memorised-tenth",),
+        ("memorised-more",),
+        ("classifiers-validation", "balance-full", "labelled-full"),
+    )
+    for column, sweeps in enumerate(protocols):
+        ends: dict[str, dict[int, float]] = {}
+        for cell in (c for name in sweeps for c in read_sweep(name).cells):
+            is_one_change = len(cell.changed) < 2 or cell.changed.keys() <= set(INFERENCE_FIELDS)
+            if cell.method.name == "sdaf" and is_one_change:
+                by_order = ends.setdefault(reading(cell), {})
+                by_order[cell.class_order] = 100 * by_id[cell.cell_id]["E"]
+        plain = ends.pop("")
+        for told, by_order in ends.items():
+            told_gain = gain([end - plain[order] for order, end in by_order.items()])
+            gains.setdefault(told, [""] * len(protocols))[column] = told_gain
+    for told, row in gains.items():
+        cells = r" +\| +".join(map(re.escape, [told, *row]))
+        assert re.search(rf"\| {cells} +\|", READINGS), [told, *row]
+
+
+def reading(cell: CellSpec) -> str:
+    """Return what a cell has other than the defaults."""
+    return ", ".join(f"{k} {v}" for k, v in cell.changed.items())
+
+
+def gain(differences: list[float]) -> str:
+    """Return the mean of paired differences, with its 95 % interval where there are three."""
+    if len(differences) != 3:
+        return f"{mean(differences):+.1f} (n = {len(differences)})"
+    middle, *ends = (f"{round(x, 1) + 0.0:+.1f}" for x in interval(differences))  # no -0.0
+    return f"{middle} ({' to '.join(ends)})"
 
 
 def test_the_hunt_for_the_gap_quotes_what_was_exported() -> None:
@@ -80,19 +121,52 @@ def test_readings_with_as_many_draws_are_told_of_as_exported() -> None:
     kinds = ("test_by_exemplars", "test_by_peers", "test_by_stream", "exemplars_by_exemplars")
     for sweep in ("memorised-tenth", "memorised-more"):
         assert exported(sweep) in READINGS
-        cells: dict[SdafConfig, list[dict[str, Any]]] = {}
+        rows: dict[str, list[dict[str, Any]]] = {}
         for cell in read_sweep(sweep).cells:
-            assert isinstance(cell.method, SdafConfig)
-            if cell.method.exemplar_views == "plain" and cell.method.classifier != "ncm-euclid":
-                cells.setdefault(cell.method, []).append(by_id[cell.cell_id])
-        for method, rows in cells.items():
+            rows.setdefault(reading(cell), []).append(by_id[cell.cell_id])
+        for told_as in rows.keys() & AS_TOLD.keys():  # the others only classify otherwise
             numbers = [
-                f"{100 * mean(row[f'centres/{kind}_{distance}'] for row in rows):.1f}"
+                f"{100 * mean(row[f'centres/{kind}_{distance}'] for row in rows[told_as]):.1f}"
                 for kind in kinds
                 for distance in ("euclid", "mahalanobis")
             ]
-            told = [str(rows[0]["memory"]), AS_TOLD[method.colours, method.reduction], *numbers]
+            told = [str(rows[told_as][0]["memory"]), AS_TOLD[told_as], *numbers]
             assert re.search(r"\| +" + r" +\| +".join(map(re.escape, told)) + r" \|", READINGS)
+
+
+def test_labels_on_the_long_views_are_told_of_as_exported() -> None:
+    by_id, told = exported_cells(), " ".join(READINGS.split())
+    assert exported("labelled-full") in READINGS
+    long = SdafConfig(labelled="long")
+    for sweep in ("memorised-more", "labelled-full"):
+        rows: dict[MethodConfig, list[dict[str, Any]]] = {}
+        for cell in read_sweep(sweep).cells:
+            rows.setdefault(cell.method, []).append(by_id[cell.cell_id])
+        for row, base in zip(rows[long], rows[SdafConfig()], strict=True):
+            gain_of_e = 100 * (row["E"] - base["E"])
+            assert f"E rises by {gain_of_e:.1f} points to {100 * row['E']:.1f}" in told
+            assert f"F falls from {base['F']:.3f} to {row['F']:.3f}" in told
+            assert f"beta rises from {base['beta']:.3f} to {row['beta']:.3f}" in told
+            known = "centres/exemplars_by_exemplars_euclid"
+            assert f"{100 * row[known]:.1f} instead of {100 * base[known]:.1f} %" in told
+    whole = {c.cell_id: by_id[c.cell_id] for c in read_sweep("labelled-full").cells}
+    by_exemplars = "centres/test_by_exemplars_{}".format
+    behind, behind_by_default = (
+        [
+            100 * (row[by_exemplars("euclid")] - row[by_exemplars("mahalanobis")])
+            for row in whole.values()
+            if row["method.labelled"] == kind and row[by_exemplars("euclid")]
+        ]
+        for kind in ("long", "both")
+    )
+    assert "{:.1f} and {:.1f} points behind".format(*behind) in told
+    assert all(f"it is {points:.1f} by default" in told for points in behind_by_default)
+    in_short = " ".join(REPRODUCTION.split())
+    (one, two), (first, second) = rows[long], rows[SdafConfig()]
+    gains = (f"{100 * (b['E'] - a['E']):.1f}" for a, b in ((first, one), (second, two)))
+    assert "E rises by {} and {} points, F falls".format(*gains) in in_short
+    for a, b in ((first, one), (second, two)):
+        assert f"from {a['F']:.3f} to {b['F']:.3f}" in in_short
 
 
 def test_exemplars_seen_through_h_are_told_of_as_exported() -> None:
@@ -107,8 +181,6 @@ def test_exemplars_seen_through_h_are_told_of_as_exported() -> None:
     lost = [f"from {a['F']:.3f} to {b['F']:.3f}" for a, b in zip(plain, seen, strict=True)]
     assert f"E rises by {gains[0]:.1f} points, {ends[0]}, and by Euclid by {gains[1]:.1f}" in told
     assert f"{ends[1]}; F falls {lost[0]} and {lost[1]}." in told
-    in_short = " ".join(REPRODUCTION.split())
-    assert f"E rises {ends[0]} and F falls {lost[0]} (M = 200, n = 1" in in_short
     small = read_sweep("memorised-tenth").cells
     before, now = (
         [by_id[cell.cell_id] for cell in small if cell.method == method]
@@ -122,6 +194,35 @@ def test_exemplars_seen_through_h_are_told_of_as_exported() -> None:
             " instead of ".join(f"{mean(n):.{digits}f} ± {stdev(n):.{digits}f}" for n in sides)
             in told
         )
+
+
+def test_exemplars_seen_through_h_on_the_whole_stream_are_told_of_as_exported() -> None:
+    by_id, told = exported_cells(), " ".join(READINGS.split())
+    in_short = " ".join(REPRODUCTION.split())
+    rows: dict[MethodConfig, list[dict[str, Any]]] = {}
+    for cell in read_sweep("classifiers-validation").cells:
+        rows.setdefault(cell.method, []).append(by_id[cell.cell_id])
+
+    def gains(method: SdafConfig) -> tuple[float, float, float]:
+        pairs = zip(rows[method], rows[replace(method, exemplar_views="plain")], strict=True)
+        return interval([100 * (seen["E"] - plain["E"]) for seen, plain in pairs])
+
+    def spread(method: SdafConfig, name: str, scale: int, digits: int) -> str:
+        numbers = [scale * row[name] for row in rows[method]]
+        return f"{mean(numbers):.{digits}f} ± {stdev(numbers):.{digits}f}"
+
+    middle, low, high = gains(THROUGH_LONG[0])
+    limits = f"95 % interval of {low:+.1f} to {high:+.1f} over paired orders"
+    assert f"{middle:+.1f} points with a {limits}" in in_short
+    assert f"E rises by {middle:.1f} points by Mahalanobis (95 % interval {low:+.1f} to" in told
+    assert f"and by {gains(THROUGH_LONG[1])[0]:.1f} by Euclid" in told
+    assert f"it is {gains(SdafConfig(exemplar_views='short'))[0]:.1f} points" in told
+    for method in THROUGH_LONG:
+        plain = replace(method, exemplar_views="plain")
+        for name, scale, digits in (("E", 100, 1), ("F", 1, 3)):
+            ends = [spread(m, name, scale, digits) for m in (plain, method)]
+            assert " to ".join(ends) in told
+            assert method is not THROUGH_LONG[0] or " instead of ".join(ends[::-1]) in in_short
 
 
 def test_other_centres_than_those_of_exemplars_are_quoted_as_exported() -> None:
