@@ -15,14 +15,20 @@ Values = Mapping[str, Sequence[float]]
 """By method, one value for each class order. Methods keep their order, and with it their colour."""
 LEGEND_LETTERS = 56
 """What a line of a legend has room for; names of variants are long."""
+LEGEND_SIZE, LEGEND_MOST = 9.0, 68
+"""Points of its letters, and how many of them fit at that size; longer names are set smaller."""
 LEGEND_LINES, LEGEND_LINE = 3, 0.2
 """Lines of a legend that a figure has room for, and the inches that each further one adds."""
+MOST_BANDS = 6
+"""Curves whose spread can be shown; the bands of more lie over one another."""
 Curves = Mapping[str, Sequence[Sequence[float]]]
 """By method, one curve for each class order."""
 
 
 def stagewise_figure(accuracies: Curves, *, title: str = "") -> str:
     """Return accuracy after each stage: mean over class orders, band of one standard deviation.
+
+    Where there are too many methods for bands, the means alone.
 
     Args:
         accuracies: In [0, 1], of the classes seen so far, one value per stage.
@@ -101,14 +107,15 @@ def _bands(axes: "Axes", curves: Mapping[str, np.ndarray], *, markers: bool = Tr
         x, mean = np.arange(1, curve.shape[1] + 1), curve.mean(axis=0)
         axes.plot(x, mean, style.line, c=style.colour, label=method, lw=1.6,
                   marker=style.marker if markers else None, ms=4)  # fmt: skip
-        if len(curve) > 1:
+        if len(curve) > 1 and len(curves) <= MOST_BANDS:
             std = curve.std(axis=0, ddof=1)
             axes.fill_between(x, mean - std, mean + std, color=style.colour, alpha=0.15, lw=0)
     axes.grid(axis="y")
-    columns = LEGEND_LETTERS // (max(map(len, curves), default=0) + 6)  # 6: the mark beside a name
-    columns = min(4, max(1, columns))
+    letters = max(map(len, curves), default=0) + 6  # of the mark beside a name
+    columns = min(4, max(1, LEGEND_LETTERS // letters))
     _grow(axes, LEGEND_LINE * max(0, math.ceil(len(curves) / columns) - LEGEND_LINES))
-    axes.figure.legend(loc="outside lower center", ncols=columns)
+    size = LEGEND_SIZE * min(1.0, LEGEND_MOST / letters)
+    axes.figure.legend(loc="outside lower center", ncols=columns, fontsize=size)
 
 
 def _grow(axes: "Axes", inches: float) -> None:

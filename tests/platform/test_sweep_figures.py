@@ -7,6 +7,7 @@ import pytest
 
 from oclgrid.platform.look import mark
 from oclgrid.platform.sweep_figures import (
+    MOST_BANDS,
     accuracy_bars_figure,
     cka_bars_figure,
     forgetting_figure,
@@ -62,6 +63,8 @@ def test_a_band_needs_more_than_one_class_order() -> None:
 
     assert areas({"er": CURVES["er"]}) == 1
     assert areas({"sdaf": CURVES["sdaf"]}) == 0
+    assert areas({str(i): CURVES["er"] for i in range(MOST_BANDS)}) == MOST_BANDS
+    assert areas({str(i): CURVES["er"] for i in range(MOST_BANDS + 1)}) == 0
 
 
 def test_fourteen_methods_are_told_apart() -> None:
