@@ -161,6 +161,12 @@ def test_labels_on_the_long_views_are_told_of_as_exported() -> None:
     )
     assert "{:.1f} and {:.1f} points behind".format(*behind) in told
     assert all(f"it is {points:.1f} by default" in told for points in behind_by_default)
+    tenth = [
+        [by_id[c.cell_id]["E"] for c in read_sweep("readings-tenth").cells if c.method == method]
+        for method in (long, SdafConfig())
+    ]
+    middle, low, high = interval([100 * (a - b) for a, b in zip(*tenth, strict=True)])
+    assert f"{middle:+.1f} with a 95 % interval of {low:+.1f} to {high:+.1f})" in told
     in_short = " ".join(REPRODUCTION.split())
     (one, two), (first, second) = rows[long], rows[SdafConfig()]
     gains = (f"{100 * (b['E'] - a['E']):.1f}" for a, b in ((first, one), (second, two)))
