@@ -20,6 +20,7 @@ AS_TOLD = {
     "colours kornia": "colours of kornia",
     "reduction image": "summed over an image",
     "labelled long": "long views labelled",
+    "labelled short": "short views labelled",
     "view_draw batch": "drawn once a batch",
 }
 
@@ -161,6 +162,17 @@ def test_labels_on_the_long_views_are_told_of_as_exported() -> None:
     )
     assert "{:.1f} and {:.1f} points behind".format(*behind) in told
     assert all(f"it is {points:.1f} by default" in told for points in behind_by_default)
+    (short,) = (
+        by_id[c.cell_id]
+        for c in read_sweep("memorised-more").cells
+        if c.method == SdafConfig(labelled="short")
+    )
+    (base,) = (
+        by_id[c.cell_id] for c in read_sweep("memorised-more").cells if c.method == SdafConfig()
+    )
+    fall = 100 * (base["E"] - short["E"])
+    ends = f"E falls by {fall:.1f} points to {100 * short['E']:.1f}, F is {short['F']:.3f}"
+    assert f"{ends}, and exemplars are known ({100 * short[known]:.1f} %)" in told
     tenth = [
         [by_id[c.cell_id]["E"] for c in read_sweep("readings-tenth").cells if c.method == method]
         for method in (long, SdafConfig())
