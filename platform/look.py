@@ -17,10 +17,12 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 LINES = ("-", "--", ":")
 MARKERS = "osD^vP*X"
 GREY = "#666666"
+LEGEND_SIZE = 9
+"""Points of the letters of a legend."""
 _SETTINGS = {
     "font.size": 10,
     "axes.titlesize": 10,
-    "legend.fontsize": 9,
+    "legend.fontsize": LEGEND_SIZE,
     "legend.frameon": False,
     "axes.spines.top": False,
     "axes.spines.right": False,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from oclgrid.platform.look import GREY, drawing, mark, svg
+from oclgrid.platform.look import GREY, LEGEND_SIZE, drawing, mark, svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,8 +15,8 @@ Values = Mapping[str, Sequence[float]]
 """By method, one value for each class order. Methods keep their order, and with it their colour."""
 LEGEND_LETTERS = 56
 """What a line of a legend has room for; names of variants are long."""
-LEGEND_SIZE, LEGEND_MOST = 9.0, 68
-"""Points of its letters, and how many of them fit at that size; longer names are set smaller."""
+LEGEND_MOST = 68
+"""Letters that fit into a line at their usual size; longer names are set smaller."""
 LEGEND_LINES, LEGEND_LINE = 3, 0.2
 """Lines of a legend that a figure has room for, and the inches that each further one adds."""
 MOST_BANDS = 6

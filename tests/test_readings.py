@@ -55,6 +55,14 @@ def test_every_reading_at_a_glance_is_what_was_exported() -> None:
         assert re.search(rf"\| {cells} +\|", READINGS), [told, *row]
 
 
+def rows_by_method(sweep: str) -> dict[MethodConfig, list[dict[str, Any]]]:
+    """Return what was exported of a sweep, by method, one row for each class order."""
+    by_id, rows = exported_cells(), dict[MethodConfig, list[dict[str, Any]]]()
+    for cell in read_sweep(sweep).cells:
+        rows.setdefault(cell.method, []).append(by_id[cell.cell_id])
+    return rows
+
+
 def reading(cell: CellSpec) -> str:
     """Return what a cell has other than the defaults."""
     return ", ".join(f"{k} {v}" for k, v in cell.changed.items())
@@ -140,9 +148,7 @@ def test_labels_on_the_long_views_are_told_of_as_exported() -> None:
     assert exported("labelled-full") in READINGS
     long = SdafConfig(labelled="long")
     for sweep in ("memorised-more", "labelled-full"):
-        rows: dict[MethodConfig, list[dict[str, Any]]] = {}
-        for cell in read_sweep(sweep).cells:
-            rows.setdefault(cell.method, []).append(by_id[cell.cell_id])
+        rows = rows_by_method(sweep)
         for row, base in zip(rows[long], rows[SdafConfig()], strict=True):
             gain_of_e = 100 * (row["E"] - base["E"])
             assert f"E rises by {gain_of_e:.1f} points to {100 * row['E']:.1f}" in told
@@ -162,14 +168,8 @@ def test_labels_on_the_long_views_are_told_of_as_exported() -> None:
     )
     assert "{:.1f} and {:.1f} points behind".format(*behind) in told
     assert all(f"it is {points:.1f} by default" in told for points in behind_by_default)
-    (short,) = (
-        by_id[c.cell_id]
-        for c in read_sweep("memorised-more").cells
-        if c.method == SdafConfig(labelled="short")
-    )
-    (base,) = (
-        by_id[c.cell_id] for c in read_sweep("memorised-more").cells if c.method == SdafConfig()
-    )
+    more = rows_by_method("memorised-more")
+    (short,), (base,) = more[SdafConfig(labelled="short")], more[SdafConfig()]
     fall = 100 * (base["E"] - short["E"])
     ends = f"E falls by {fall:.1f} points to {100 * short['E']:.1f}, F is {short['F']:.3f}"
     assert f"{ends}, and exemplars are known ({100 * short[known]:.1f} %)" in told
@@ -215,11 +215,8 @@ def test_exemplars_seen_through_h_are_told_of_as_exported() -> None:
 
 
 def test_exemplars_seen_through_h_on_the_whole_stream_are_told_of_as_exported() -> None:
-    by_id, told = exported_cells(), " ".join(READINGS.split())
-    in_short = " ".join(REPRODUCTION.split())
-    rows: dict[MethodConfig, list[dict[str, Any]]] = {}
-    for cell in read_sweep("classifiers-validation").cells:
-        rows.setdefault(cell.method, []).append(by_id[cell.cell_id])
+    told, in_short = " ".join(READINGS.split()), " ".join(REPRODUCTION.split())
+    rows = rows_by_method("classifiers-validation")
 
     def gains(method: SdafConfig) -> tuple[float, float, float]:
         pairs = zip(rows[method], rows[replace(method, exemplar_views="plain")], strict=True)

@@ -16,11 +16,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-pytestmark = pytest.mark.slow
+from tests.exported import README, REPRODUCTION, ROOT
 
-ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-REPRODUCTION = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+pytestmark = pytest.mark.slow
 
 BY_CI = {"make quickstart", "make test"}
 """Run by .ci/run, which this test is part of."""
